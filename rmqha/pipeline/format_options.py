@@ -1,6 +1,6 @@
-"""The options of a format: names checked, values parsed, every complaint says what to do.
+"""The options of a format: names are checked, values parsed, and every error says what to do.
 
-Whether a job's output can be written, asked before the work begins.
+Also checks, before the work begins, that a job's output can be written.
 """
 import difflib
 import os
@@ -19,11 +19,12 @@ _SIZES = {"": 1, "b": BYTES["b"], "k": BYTES["k"], "m": BYTES["M"], "g": BYTES["
 
 
 class PipelineError(ValueError):
-    """What is wrong, where, and what to do about it."""
+    """A problem in a user's terms: the problem, its place, and what to do about it."""
 
 
 def queue_id_of(text: str) -> int | None:
-    """The id of a queue, which is a name in JSON; None for what is not one, from 0 to 2147483647 without zeros before.
+    """Return the id of a queue, which is a name in JSON; None unless it is a number from 0 to 2147483647 without
+    leading zeros.
     """
     if not (text.isascii() and text.isdecimal()) or len(text) > 10:
         return None
@@ -32,17 +33,17 @@ def queue_id_of(text: str) -> int | None:
 
 
 def is_long(value: object, least: int) -> bool:
-    """Whether a value of JSON is a whole number that a long takes, `least` or more."""
+    """Return whether a JSON value is a whole number that fits in a long and is at least `least`."""
     return type(value) is int and least <= value <= MOST_LONG
 
 
 def _is_number(digits: str) -> bool:
-    """Whether the digits are a number that a long takes, whatever its unit."""
+    """Return whether the digits are a number that fits in a long, whatever its unit."""
     return digits.isdecimal() and len(digits) <= _MOST_DIGITS
 
 
 class Options:
-    """What a user gave with `.option(...)`. Names are compared without case; PipelineError for one that is unknown."""
+    """The options given with `.option(...)`. Names are case-insensitive; an unknown one raises PipelineError."""
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str], where: str) -> None:
         names = {name.lower(): name for name in known}
@@ -56,7 +57,7 @@ class Options:
         return name in self._values
 
     def wrong(self, name: str, wanted: str) -> PipelineError:
-        """The error for a value that is not valid."""
+        """Return the error for a value that is not valid."""
         return PipelineError(f"{self.where}, option {name}: {self._values.get(name, '')[:100]!r} is not {wanted}")
 
     @overload
@@ -66,15 +67,15 @@ class Options:
     def text(self, name: str, default: None = None) -> str | None: ...
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """A text as given."""
+        """Return a text as given."""
         return self._values.get(name, default)
 
     def first(self, *names: str) -> str | None:
-        """The value of the first of several names that is given."""
+        """Return the value of the first of these names that is given."""
         return next((self._values[name] for name in names if name in self._values), None)
 
     def one_of(self, *names: str) -> str | None:
-        """The name among `names` that is given, None when none is. PipelineError when two are: they contradict."""
+        """Return the one of `names` that is given, or None. PipelineError if two are: they contradict each other."""
         given = [name for name in names if name in self._values]
         if len(given) > 1:
             raise PipelineError(f"{self.where}: the options {given[0]} and {given[1]} contradict each other; give one "
@@ -82,7 +83,7 @@ class Options:
         return given[0] if given else None
 
     def same(self, *names: str) -> str | None:
-        """The value of an option that has several names. PipelineError when two of them have different values."""
+        """Return the value of an option with several names. PipelineError if two of them have different values."""
         given = [name for name in names if name in self._values]
         if len({self._values[name] for name in given}) > 1:
             raise PipelineError(f"{self.where}: the options {' and '.join(given)} mean the same and have different "
@@ -96,7 +97,7 @@ class Options:
     def integer(self, name: str, default: None = None, least: int = 0, most: int = MOST_LONG) -> int | None: ...
 
     def integer(self, name: str, default: int | None = None, least: int = 0, most: int = MOST_LONG) -> int | None:
-        """A whole number from `least` to `most`."""
+        """Return a whole number from `least` to `most`."""
         text = self._values.get(name)
         if text is None:
             return default
@@ -105,13 +106,13 @@ class Options:
         except ValueError:
             raise self.wrong(name, "a whole number") from None
         if value < least:
-            raise self.wrong(name, f"a whole number from {least} on")
+            raise self.wrong(name, f"a whole number of at least {least}")
         if value > most:
-            raise self.wrong(name, f"a whole number up to {most}")
+            raise self.wrong(name, f"a whole number of at most {most}")
         return value
 
     def size(self, name: str, default: int) -> int:
-        """Bytes, also with k, m or g."""
+        """Return a number of bytes; k, m and g are accepted as units."""
         text = self._values.get(name, "").lower()
         if not text:
             return default
@@ -122,7 +123,7 @@ class Options:
         return int(digits) * _SIZES[unit]
 
     def duration(self, name: str, default: int) -> int:
-        """Milliseconds; also with ms, s, m or min, h, d behind the number."""
+        """Return milliseconds; ms, s, m or min, h and d are accepted as units."""
         text = self._values.get(name, "").lower()
         if not text:
             return default
@@ -133,14 +134,14 @@ class Options:
         return int(digits) * _DURATIONS[unit]
 
     def boolean(self, name: str, default: bool) -> bool:
-        """true or false."""
+        """Return true or false."""
         text = self._values.get(name, str(default)).lower()
         if text not in _TRUE + _FALSE:
             raise self.wrong(name, "true or false")
         return text in _TRUE
 
     def choice(self, name: str, allowed: Collection[str], default: str) -> str:
-        """One of a few words, in any case."""
+        """Return one of a few words, which may be given in any case."""
         text = self._values.get(name, default)
         found = {word.lower(): word for word in allowed}.get(text.lower())
         if found is None:
@@ -148,12 +149,12 @@ class Options:
         return found
 
     def words(self, name: str, value: str | None = None) -> list[str]:
-        """Words with commas between them."""
+        """Return words that are separated by commas."""
         text = self._values.get(name, "") if value is None else value
         return [word.strip() for word in text.split(",") if word.strip()]
 
     def json(self, name: str, wanted: str) -> dict[str, Any]:
-        """A JSON object."""
+        """Return a JSON object."""
         try:
             value = parse_json(self._values[name], name)
         except JsonTextError as error:
@@ -170,12 +171,12 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.lower(), by_lower, 1, 0.6)
     if near:
         return f"; did you mean {by_lower[near[0]]!r}?"
-    return f". There are: {', '.join(sorted(by_lower.values()))}"
+    return f". Valid ones: {', '.join(sorted(by_lower.values()))}"
 
 
 def check_folder(path: str) -> None:
-    """PipelineError when no file can be made in the folder `path`, or the folder itself can't be made. A path of
-    another file system (hdfs://, s3a://) is left to Spark.
+    """Raise PipelineError if no file can be created in the folder `path`, or the folder itself cannot be created. A
+    path in another file system (hdfs://, s3a://) is left to Spark.
     """
     local = local_path(path)
     if local is not None:
@@ -183,17 +184,17 @@ def check_folder(path: str) -> None:
 
 
 def check_file(path: str) -> None:
-    """PipelineError when the file `path` can't be made: its folder must be there."""
+    """Raise PipelineError if the file `path` cannot be created: its folder must exist."""
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path):
         raise PipelineError(f"{path} is a folder, not a file to write")
     if not os.path.isdir(folder):
-        raise PipelineError(f"{path} can't be written: there is no folder {folder}")
+        raise PipelineError(f"{path} can't be written: the folder {folder} does not exist")
     _check(path, folder)
 
 
 def local_path(path: str) -> str | None:
-    """The path in this machine's own file system; None for one of another."""
+    """Return the path in this machine's own file system; None for a path in another one."""
     if path.startswith("file:"):
         return "/" + path.removeprefix("file:").lstrip("/")
     scheme, colon, _ = path.partition(":/")
@@ -201,7 +202,7 @@ def local_path(path: str) -> str | None:
 
 
 def _check(path: str, folder: str) -> None:
-    """`folder`: what must take a file; the nearest one above it that is there is tried."""
+    """Try to create a file in `folder`, or in its nearest ancestor that exists."""
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     try:

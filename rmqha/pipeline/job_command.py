@@ -1,6 +1,6 @@
-"""What the commands of `rmqha pipeline` have in common: options, the session, progress, output, and errors in one line.
+"""Shared parts of the commands of `rmqha pipeline`: options, the session, progress, output, and one-line errors.
 
-Nothing here imports pyspark before a session is made.
+Nothing here imports pyspark before a session is created.
 """
 import json
 import sys
@@ -27,7 +27,7 @@ _VERBOSE = "rmqha.pipeline.verbose"
 
 
 class PipelineGroup(click.Group):
-    """Says in one line what is wrong, with exit code 2: the question could not be answered."""
+    """A group that reports an error in one line, with exit code 2: the question could not be answered."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -54,18 +54,19 @@ class _CannotAnswerError(click.ClickException):
 
 
 def told(error: Exception) -> str | None:
-    """An error in one line; None for one that is neither ours nor Spark's."""
+    """Return an error in one line; None if it is neither ours nor Spark's."""
     if isinstance(error, PipelineError):
         return " ".join(str(error).split())
     cause: BaseException | None = error
-    while isinstance(cause, ConnectionError):  # to a JVM that is gone: what came before tells more
+    # To a JVM that has ended: the earlier error says more.
+    while isinstance(cause, ConnectionError):
         cause = cause.__context__
     said = told_by_task(error)
     return told_by_spark(cause or error) if said is None else said
 
 
 def size(_ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """The callback of an option that is a size: bytes."""
+    """Click callback for an option that is a size: return bytes."""
     try:
         return None if value is None else units.parse_size(value)
     except units.UnitError as error:
@@ -73,7 +74,7 @@ def size(_ctx: click.Context, option: click.Parameter, value: str | None) -> int
 
 
 def queue_file_size(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """The callback of the size of consume queue files: a unit at least."""
+    """Click callback for the size of consume queue files: at least one unit."""
     amount = size(ctx, option, value)
     if amount is not None and amount < CQ_STORE_UNIT_SIZE:
         raise click.BadParameter(f"{value!r} is less than one unit, {CQ_STORE_UNIT_SIZE} bytes")
@@ -81,7 +82,7 @@ def queue_file_size(ctx: click.Context, option: click.Parameter, value: str | No
 
 
 def _memory(ctx: click.Context, option: click.Parameter, value: str) -> str:
-    """As a JVM takes it."""
+    """Return a size in the syntax of a JVM option."""
     amount = size(ctx, option, value)
     if amount is None or amount < _LEAST_MEMORY:
         raise click.BadParameter(f"{value!r} is less than 1 MiB")
@@ -89,7 +90,7 @@ def _memory(ctx: click.Context, option: click.Parameter, value: str) -> str:
 
 
 def moment(_ctx: click.Context, _option: click.Parameter, value: str | None) -> int | None:
-    """The callback of an option that is a time: ms."""
+    """Click callback for an option that is a time: return ms."""
     try:
         return None if value is None else parse_moment(value)
     except PipelineError as error:
@@ -97,16 +98,16 @@ def moment(_ctx: click.Context, _option: click.Parameter, value: str | None) -> 
 
 
 def client_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """--set, the argument `client`: options `rocketmq.*` for commands that ask a cluster."""
+    """Add --set, passed as `client`: options `rocketmq.*` for commands that connect to a cluster."""
     def parse(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
         pairs = [value.partition("=") for value in values]
         for name, equals, _ in pairs:
             if not equals or not name.startswith("rocketmq."):
-                raise click.BadParameter(f"{name!r} is no rocketmq.NAME=VALUE, such as rocketmq.keyFile=/etc/key")
+                raise click.BadParameter(f"{name!r} is not a valid rocketmq.NAME=VALUE, e.g. rocketmq.keyFile=/etc/key")
         return {name: value for name, _, value in pairs}
 
     return click.option("--set", "client", multiple=True, metavar="rocketmq.NAME=VALUE", callback=parse,
-                        help="Keys, TLS, namespace: an option of the format rocketmq; once for each.")(command)
+                        help="A key, TLS or namespace setting: an option of the format rocketmq; repeatable.")(command)
 
 
 MOMENTS = units.TIMES
@@ -117,20 +118,20 @@ def _note_verbose(ctx: click.Context, _option: click.Parameter, value: bool) -> 
 
 
 def job_options(command: Callable[..., None]) -> Callable[..., None]:
-    """--master, --memory, -o, and -v, which `session` asks for by itself."""
+    """Add --master, --memory, -o, and -v; `session` reads the last one itself."""
     command = click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_note_verbose,
-                           help="Show what Spark logs, and where an error comes from.")(command)
+                           help="Show Spark's log, and the traceback of an error.")(command)
     command = click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
-                           show_default=True, help="How to print.")(command)
+                           show_default=True, help="Output format.")(command)
     command = click.option("--memory", callback=_memory, default="2g", show_default=True, metavar="SIZE",
-                           help=f"Of Spark's driver: {units.SIZES}.")(command)
+                           help=f"Memory of Spark's driver: {units.SIZES}.")(command)
     return click.option("--master", default="local[*]", show_default=True,
-                        help="Spark's master; on a cluster the files must be there on every machine.")(command)
+                        help="Spark's master. On a cluster every machine must see the files.")(command)
 
 
 @contextmanager
 def session(master: str, memory: str) -> Iterator["SparkSession"]:
-    """A session for one job. Without -v nothing of what Spark says reaches the terminal."""
+    """Provide a session for one job. Without -v, none of Spark's output reaches the terminal."""
     from rmqha.pipeline.session import spark_session
     context = click.get_current_context(silent=True)
     verbose = context is not None and bool(context.meta.get(_VERBOSE))
@@ -147,7 +148,7 @@ def session(master: str, memory: str) -> Iterator["SparkSession"]:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error when that is a terminal."""
+    """Show a progress bar on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -159,11 +160,12 @@ def progress(label: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def put(result: Any, output: str, lines: list[str]) -> None:
-    """Print a result: as JSON, or the lines."""
+    """Print a result as JSON or YAML, or the given lines."""
     if output != "table":
         plain = [asdict(each) for each in result] if isinstance(result, list) else asdict(result)
         assert is_dataclass(result) or isinstance(result, list)
         lines = [json.dumps(plain, ensure_ascii=False)] if output == "json" else [
-            "---", json.dumps(plain, ensure_ascii=False, indent=2)]  # JSON is YAML too
+            # JSON is also valid YAML.
+            "---", json.dumps(plain, ensure_ascii=False, indent=2)]
     for line in lines:
         click.echo(line.encode("utf-8", "replace").decode())

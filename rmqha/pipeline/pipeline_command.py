@@ -1,8 +1,9 @@
-"""The group `rmqha pipeline`: jobs on Spark. What needs pyspark is imported by the job that runs, so that help and
-wrong usage need none.
+"""The command group `rmqha pipeline`: jobs on Spark. Each job imports pyspark only when it runs, so that --help and
+usage errors work without it.
 """
 import click
 
+from rmqha.common.program import examples
 from rmqha.pipeline.format_options import check_file, check_folder
 from rmqha.pipeline.job_command import (
     MOMENTS,
@@ -24,24 +25,26 @@ def pipeline_group() -> None:
     """Jobs on Spark: audit, rebuild, archive, verify, restore, report, replay."""
 
 
-@pipeline_group.command("audit")
+@pipeline_group.command("audit", short_help="Compare the logs of masters and slaves byte by byte.", epilog=examples(
+    "rmqha pipeline audit /mnt/master/store /mnt/slave/store",
+    "rmqha pipeline audit -n 127.0.0.1:9876 --mounted '/mnt/{brokerName}'"))
 @click.argument("master_store", type=_FOLDER, required=False)
 @click.argument("slave_store", type=_FOLDER, required=False)
-@click.option("--pair", nargs=2, multiple=True, type=_FOLDER, help="Another master and slave; once for each pair.")
+@click.option("--pair", nargs=2, multiple=True, type=_FOLDER, help="Another master and slave; repeat for each pair.")
 @click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR",
-              help="Without stores: compare all masters that this name server knows with all their slaves.")
+              help="Without stores: compare all masters that this name server knows with their slaves.")
 @click.option("-c", "--cluster", help="With -n: only this cluster.")
-@click.option("-b", "--broker", help="With -n: only the brokers of this name.")
+@click.option("-b", "--broker", help="With -n: only brokers with this name.")
 @click.option("--mounted", metavar="PATTERN",
-              help="With -n: where a store is seen from here, such as '/mnt/{brokerName}-{brokerId}'; also {cluster}, "
-                   "{host}, {port} and {path}, which is where the broker has its commit log and the default.")
+              help="With -n: where a store is mounted on this host, such as '/mnt/{brokerName}-{brokerId}'. {cluster}, "
+                   "{host}, {port} and {path} also work; {path}, the default, is the broker's own path of its log.")
 @client_settings
 @job_options
 def audit_command(master_store: str | None, slave_store: str | None, pair: tuple[tuple[str, str], ...],
                   name_server: str | None, cluster: str | None, broker: str | None, mounted: str | None,
                   client: dict[str, str], master: str, memory: str, output: str) -> None:
-    """Compare the commit log of MASTER_STORE with that of SLAVE_STORE, or those of a whole cluster (-n), byte by byte:
-    exit code 1 when a slave is no true copy. The brokers may be running.
+    """Compare the commit log of MASTER_STORE with that of SLAVE_STORE, or those of a whole cluster (-n), byte by byte.
+    The exit code is 1 if a slave differs from its master. The brokers may be running.
     """
     from rmqha.pipeline.cluster.cluster_client import ClusterStores, find_stores
     from rmqha.pipeline.jobs import audit as audit_job
@@ -61,8 +64,8 @@ def audit_command(master_store: str | None, slave_store: str | None, pair: tuple
         click.echo(note, err=True)
     for each in found:
         name = f"{each.broker}: " if each.broker else ""
-        lines.append(f"{name}{each.slave} against {each.master}: offsets {each.common[0]} to {each.common[1]}, "
-                     f"{each.compared} bytes and {each.messages} messages compared")
+        lines.append(f"{name}{each.slave} compared with {each.master}: offsets {each.common[0]} to {each.common[1]}, "
+                                  f"{each.compared} bytes and {each.messages} messages")
         lines += [f"  note {note}" for note in each.notes] + [f"  PROBLEM {problem}" for problem in each.problems]
         lines += [] if each.problems else ["  equal"]
     put(found, output, lines)
@@ -70,22 +73,24 @@ def audit_command(master_store: str | None, slave_store: str | None, pair: tuple
         raise SystemExit(1)
 
 
-@pipeline_group.command("rebuild")
+@pipeline_group.command("rebuild", short_help="Build consume queues and index from a log, and compare.",
+               epilog=examples(
+    "rmqha pipeline rebuild ~/store --out /tmp/rebuilt"))
 @click.argument("root", type=_FOLDER)
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="Build OUT/consumequeue and OUT/index.")
-@click.option("--no-compare", is_flag=True, help="Do not compare with what ROOT has.")
+@click.option("--no-compare", is_flag=True, help="Do not compare with the queues and index of ROOT.")
 @click.option("--consume-queue-file-size", metavar="SIZE", callback=queue_file_size,
-              help="The broker's mappedFileSizeConsumeQueue; by default the size of the files that are there.")
+              help="The broker's mappedFileSizeConsumeQueue; by default the size of the existing files.")
 @click.option("--index-slots", type=click.IntRange(1),
-              help="The broker's maxHashSlotNum; by default that of the index files that are there, else 5000000.")
+              help="The broker's maxHashSlotNum; by default that of the existing index files, or 5000000.")
 @click.option("--index-entries", type=click.IntRange(2),
-              help="The broker's maxIndexNum; by default that of the index files that are there, else 20000000.")
-@click.option("--delay-levels", help="The broker's messageDelayLevel, if it was changed.")
+              help="The broker's maxIndexNum; by default that of the existing index files, or 20000000.")
+@click.option("--delay-levels", help="The broker's messageDelayLevel, if it is not the default.")
 @job_options
 def rebuild_command(root: str, out: str, no_compare: bool, consume_queue_file_size: int | None, index_slots: int | None,
                     index_entries: int | None, delay_levels: str | None, master: str, memory: str, output: str) -> None:
-    """Build the consume queues and the index of the store at ROOT anew from its commit log, and compare them with those
-    that are there: exit code 1 when they differ. ROOT is not changed.
+    """Build the consume queues and the index of the store at ROOT from its commit log, and compare them with the
+    existing ones. The exit code is 1 if they differ. ROOT is not changed.
     """
     from rmqha.pipeline.jobs import rebuild as rebuild_job
     from rmqha.store.index.index_file import USUAL, index_shape
@@ -96,30 +101,32 @@ def rebuild_command(root: str, out: str, no_compare: bool, consume_queue_file_si
                               rebuild_job.parse_delays(delay_levels))
     with session(master, memory) as spark, progress("rebuild") as come_to:
         found = rebuild_job.rebuild(spark, root, out, shape, come_to, compare=not no_compare)
-    lines = [f"{found.records} records up to offset {found.endOffset}: {found.units} units in {found.queueFiles} files "
-             f"of {found.queues} queues, {found.keys} keys in {found.indexFiles} index files, in {out}"]
+    lines = [f"{found.records} records up to offset {found.endOffset}: {found.units} entries in {found.queueFiles} "
+             f"files of {found.queues} queues, {found.keys} keys in {found.indexFiles} index files, in {out}"]
     lines += [f"PROBLEM {problem}" for problem in found.problems]
     lines += [f"DIFFERENT {difference}" for difference in found.differences]
-    lines += ["what the store has is equal"] if found.equal else []
+    lines += ["the store's queues and index are equal"] if found.equal else []
     put(found, output, lines)
     if found.problems or found.equal is False:
         raise SystemExit(1)
 
 
-@pipeline_group.command("archive")
+@pipeline_group.command("archive", short_help="Append the new part of a log to a Parquet archive.", epilog=examples(
+    "rmqha pipeline archive ~/store /archive/broker-a",
+    "rmqha pipeline archive ~/store s3a://archive/broker-a --expire 90d"))
 @click.argument("store", type=click.Path(exists=True))
 @click.argument("archive")
 @click.option("--allow-data-loss", is_flag=True,
-              help="Go on behind messages that were deleted before they were archived.")
+              help="Continue after messages that were deleted before they were archived.")
 @click.option("--expire", "expire_before", metavar="TIME", callback=moment,
-              help=f"Then remove runs whose messages were all stored before TIME: {MOMENTS}.")
-@click.option("--table", metavar="CATALOG.NAMESPACE.TABLE", help="Commit the files to this Iceberg table, too.")
-@click.option("--break-lock", is_flag=True, help="Take the lock of another writer away, who is gone for sure.")
+              help=f"Afterwards remove the runs whose messages were all stored before TIME: {MOMENTS}.")
+@click.option("--table", metavar="CATALOG.NAMESPACE.TABLE", help="Also commit the files to this Iceberg table.")
+@click.option("--break-lock", is_flag=True, help="Remove the lock of another writer that has certainly ended.")
 @job_options
 def archive_command(store: str, archive: str, allow_data_loss: bool, expire_before: int | None, table: str | None,
                     break_lock: bool, master: str, memory: str, output: str) -> None:
-    """Add what is new in the log of STORE to the Parquet files of ARCHIVE, by day. ARCHIVE is a folder, or a URI of a
-    file system that Spark knows (hdfs:, s3a:, viewfs:).
+    """Append the new part of STORE's log to the Parquet files of ARCHIVE, by day. ARCHIVE is a folder, or a URI of a
+    file system that Spark supports (hdfs:, s3a:, viewfs:).
     """
     from rmqha.pipeline.archive import archive as archive_job
     check_folder(archive)
@@ -133,31 +140,33 @@ def archive_command(store: str, archive: str, allow_data_loss: bool, expire_befo
         else f"nothing new since offset {found.begin}"] + [f"expired {name}" for name in found.expired])
 
 
-@pipeline_group.command("verify")
+@pipeline_group.command("verify", short_help="Prove that an archive restores the log byte for byte.", epilog=examples(
+    "rmqha pipeline verify /archive/broker-a"))
 @click.argument("archive")
-@click.option("--table", metavar="CATALOG.NAMESPACE.TABLE", help="Take the messages from this Iceberg table.")
+@click.option("--table", metavar="CATALOG.NAMESPACE.TABLE", help="Read the messages from this Iceberg table.")
 @job_options
 def verify_command(archive: str, table: str | None, master: str, memory: str, output: str) -> None:
-    """Prove that ARCHIVE gives the log byte for byte, without writing it: exit code 1 when it does not."""
+    """Prove that ARCHIVE gives the log byte for byte, without writing it. The exit code is 1 if it does not."""
     from rmqha.pipeline.archive import restore as restore_job
     with session(master, memory) as spark, progress("verify") as come_to:
         found = restore_job.verify(spark, archive, come_to, table=table)
     put(found, output, [f"{found.runs} runs, offsets {found.begin} to {found.end}: {found.messages} messages and "
-                        f"{found.bytes} bytes of log were made again and compared with the manifests' CRCs"]
+                        f"{found.bytes} bytes of log were rebuilt and compared with the manifests' CRCs"]
         + [f"note {note}" for note in found.notes] + [f"PROBLEM {problem}" for problem in found.problems]
-        + ([] if found.problems else ["the archive is whole"]))
+        + ([] if found.problems else ["the archive is complete"]))
     if found.problems:
         raise SystemExit(1)
 
 
-@pipeline_group.command("restore")
+@pipeline_group.command("restore", short_help="Restore a log, or send a topic again, from an archive.", epilog=examples(
+    "rmqha pipeline restore /archive/broker-a /tmp/store --until 2026-05-31"))
 @click.argument("archive")
 @click.argument("out", type=click.Path(file_okay=False), required=False)
 @click.option("--until", metavar="TIME", callback=moment,
               help=f"End the log before the first message that was stored at TIME or later: {MOMENTS}.")
-@click.option("--table", metavar="CATALOG.NAMESPACE.TABLE", help="Take the messages from this Iceberg table.")
-@click.option("--topic", help="No log: send the messages of this topic again, with --name-server.")
-@click.option("--to", "target", help="With --topic: the topic to send to, by default the same.")
+@click.option("--table", metavar="CATALOG.NAMESPACE.TABLE", help="Read the messages from this Iceberg table.")
+@click.option("--topic", help="Send the messages of this topic again, with --name-server, instead of making a log.")
+@click.option("--to", "target", help="With --topic: the topic to send to; by default the same.")
 @click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR",
               help="With --topic: address of the cluster to send to.")
 @client_settings
@@ -179,22 +188,23 @@ def restore_command(archive: str, out: str | None, until: int | None, table: str
     with session(master, memory) as spark, progress("restore") as come_to:
         found = restore_job.restore(spark, archive, out, come_to, until=until, table=table)
     put(found, output, [f"{found.rows} messages, offsets {found.begin} to {found.end}, in {len(found.files)} files of "
-                        f"{out}/commitlog; every CRC is as the manifests say"])
+                        f"{out}/commitlog; every CRC matches the manifests"])
 
 
-@pipeline_group.command("report")
+@pipeline_group.command("report", short_help="Write an HTML report about a store.", epilog=examples(
+    "rmqha pipeline report ~/store report.html --since 24h"))
 @click.argument("store", type=click.Path(exists=True))
 @click.argument("page", type=click.Path(dir_okay=False))
-@click.option("--subscribe", help="Topics, with commas between them; all by default.")
+@click.option("--subscribe", help="Topics, separated by commas; all by default.")
 @click.option("--since", metavar="TIME", callback=moment,
-              help=f"Messages count that were stored at TIME or later: {MOMENTS}.")
+              help=f"Count only messages that were stored at TIME or later: {MOMENTS}.")
 @click.option("--slave", "slaves", multiple=True, type=click.Path(exists=True),
-              help="A slave's store, to tell how far it is; once for each slave.")
+              help="A slave's store, to show its lag; repeat for each slave.")
 @job_options
 def report_command(store: str, page: str, subscribe: str | None, since: int | None, slaves: tuple[str, ...],
                    master: str, memory: str, output: str) -> None:
-    """Write an HTML page about what is in STORE: rates, latency from client to store and sizes over time, topics by
-    hour, groups that are behind, replication, hot keys.
+    """Write an HTML page about the contents of STORE: rates, latency from client to store and sizes over time, topics
+    by hour, groups with a backlog, replication, hot keys.
     """
     from rmqha.pipeline.jobs import report as report_job
     check_file(page)
@@ -205,19 +215,21 @@ def report_command(store: str, page: str, subscribe: str | None, since: int | No
     put(found, output, [f"{found.messages} messages of {found.topicCount} topics: {page}"])
 
 
-@pipeline_group.command("replay")
+@pipeline_group.command("replay", short_help="Send messages of a store or an archive again.", epilog=examples(
+    "rmqha pipeline replay ~/store -n 127.0.0.1:9876 --subscribe orders --dry-run"))
 @click.argument("store")
 @click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR", required=True,
               help="Address of the cluster to send to.")
-@click.option("--to", "target", help="Topic to send to; by default each message goes to the topic it came from.")
-@click.option("--subscribe", help="Topics to take, with commas between them.")
-@click.option("--from-time", metavar="TIME", callback=moment, help=f"Stored at TIME or later: {MOMENTS}.")
-@click.option("--to-time", metavar="TIME", callback=moment, help="Stored before TIME.")
-@click.option("--from-offset", type=click.IntRange(0), help="Offset of the log, from this on.")
-@click.option("--to-offset", type=click.IntRange(0), help="Offset of the log, before this.")
+@click.option("--to", "target", help="The topic to send to; by default each message goes to its original topic.")
+@click.option("--subscribe", help="Topics to read, separated by commas.")
+@click.option("--from-time", metavar="TIME", callback=moment, help=f"Only messages stored at TIME or later: {MOMENTS}.")
+@click.option("--to-time", metavar="TIME", callback=moment, help="Only messages stored before TIME.")
+@click.option("--from-offset", type=click.IntRange(0), help="Only messages at this offset of the log or later.")
+@click.option("--to-offset", type=click.IntRange(0), help="Only messages before this offset of the log.")
 @click.option("--where", help="An SQL condition, such as \"tags = 'a' and keys like 'order-%'\".")
-@click.option("--idempotent", is_flag=True, help="Unique keys are made of topic and key, so repeats can be told.")
-@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--idempotent", is_flag=True,
+              help="Derive each message's unique key from its topic and key, so that repeats can be detected.")
+@click.option("--dry-run", is_flag=True, help="Only count the messages.")
 @client_settings
 @job_options
 def replay_command(store: str, name_server: str, target: str | None, subscribe: str | None, from_time: int | None,

@@ -1,10 +1,10 @@
-"""Running one function over many items in tasks of Spark, and reporting the progress of Spark's jobs.
+"""Running one function over many items in Spark tasks, and reporting the progress of Spark's jobs.
 
 `run_tasks` and `merge_tasks` run all tasks at once, with or without a Spark Connect server. Jobs reach the executors
 only through them and the data sources: neither through `sparkContext` nor through RDDs, which Spark Connect does not
-have. Items travel within the function, so there is no table to plan and nothing to shuffle: task n of a range of
-numbers takes item n. Results should be small, since all of them come to the driver; those of many tasks can be merged
-on the way (`merge_tasks`). `watched` gets the progress from Spark while the jobs run.
+have. Items travel within the function, so no table must be planned and nothing shuffled: task n of a range of
+numbers takes item n. Results should be small, since all of them come to the driver; the results of many tasks can be
+merged on the way (`merge_tasks`). `watched` gets the progress from Spark while the jobs run.
 """
 import logging
 import pickle
@@ -31,12 +31,13 @@ log = logging.getLogger("RocketmqPipeline")
 
 _LOOK_S = 0.3
 _GROUP = "spark.jobGroup.id"
-Progress = Callable[[int, int], None]  # tasks that are done, and all
+# Arguments: completed tasks, all tasks.
+Progress = Callable[[int, int], None]
 
 
 @contextmanager
 def watched(spark: SparkSession, come_to: Progress | None) -> Iterator[None]:
-    """Tell `come_to`, from another thread, how many tasks of the jobs within are done, at the end that all are."""
+    """Call `come_to`, from another thread, with the completed tasks of the jobs in the block; at the end, with all."""
     if come_to is None:
         yield
         return
@@ -47,20 +48,20 @@ def watched(spark: SparkSession, come_to: Progress | None) -> Iterator[None]:
 
 
 class _Reported:
-    """What was told last: nothing is told twice, and never less than before."""
+    """The last reported progress: nothing is reported twice, and never less than before."""
 
     def __init__(self, come_to: Progress) -> None:
         self._come_to = come_to
         self._last = 0, 0
 
     def now(self, done: int, total: int) -> None:
-        """Tell it, if it is news."""
+        """Report the progress if it is new."""
         if total and (done, total) > self._last and total >= self._last[1]:
             self._last = done, total
             self._come_to(done, total)
 
     def end(self) -> None:
-        """All is done."""
+        """Report that everything is completed."""
         total = max(self._last[1], 1)
         if self._last != (total, total):
             self._come_to(total, total)
@@ -96,25 +97,26 @@ def _classic_watched(spark: SparkSession, told: _Reported) -> Iterator[None]:
 
 
 def _look(tracker: Any, group: str, told: _Reported, ended: threading.Event) -> None:
-    """Ask until `ended`. In a thread of its own."""
+    """Poll until `ended` is set. Runs in its own thread."""
     while not ended.wait(_LOOK_S):
         try:
             jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
             stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
-        except (Py4JError, OSError) as error:  # Spark has been stopped
-            log.info("no more progress to be seen: %s", error)
+        # Spark was stopped.
+        except (Py4JError, OSError) as error:
+            log.info("no more progress available: %s", error)
             return
         told.now(sum(stage.numCompletedTasks for stage in stages if stage),
                  sum(stage.numTasks for stage in stages if stage))
 
 
 MOST_TASKS = 4096
-# Results of more tasks than that are merged in a second stage of so many tasks before they come to the driver.
+# Results of more tasks than the first number are merged by the second number of tasks before they come to the driver.
 MERGED_BY_DRIVER, MERGERS = 256, 16
 _RESULT = "number long, result binary"
-_SLOW = ("rmqha's compiled parts are missing where tasks run, so they work in Python, several times slower. Where "
-         "rmqha comes with --py-files this can't be otherwise: install it on the machines, or send a packed "
-         "environment (docs/pipeline-clusters.md)")
+_SLOW = ("rmqha's compiled parts are missing where tasks run, so they work in Python, several times slower. With "
+         "--py-files this can't be avoided: install rmqha on the machines, or send a packed environment "
+         "(docs/spark/many-machines.md)")
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 Batches = Iterator[pa.RecordBatch]
@@ -122,7 +124,7 @@ Merge = Callable[[ResultT, ResultT], ResultT]
 
 
 def map_in_tasks(frame: DataFrame, run: Callable[[Batches], Batches], schema: StructType | str) -> DataFrame:
-    """What `run` makes of the batches of each task."""
+    """Apply `run` to the batches of each task."""
     def run_settled(batches: Batches) -> Batches:
         settle()
         yield from run(batches)
@@ -130,7 +132,8 @@ def map_in_tasks(frame: DataFrame, run: Callable[[Batches], Batches], schema: St
 
 
 class _Told(NamedTuple):
-    """What comes back from a task: a result, or a PipelineError. `compiled`: whether the kernel was, where it ran."""
+    """The answer of a task: a result, or a PipelineError. `compiled`: whether the compiled kernel was available there.
+    """
 
     result: Any
     error: PipelineError | None
@@ -138,31 +141,32 @@ class _Told(NamedTuple):
 
 
 class _Work(Generic[ItemT, ResultT]):
-    """What tasks do: they take the items of their numbers."""
+    """The work of the tasks: each takes the items that its numbers select."""
 
     def __init__(self, work: Callable[[ItemT], ResultT], items: Sequence[ItemT]) -> None:
         self._work = work
         self._packed = [cloudpickle.dumps(item) for item in items]
 
     def run(self, batches: Batches) -> Batches:
-        """Numbers become results."""
+        """Turn numbers into results."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 try:
                     told = _Told(self._work(pickle.loads(self._packed[number])), None, bulk.is_compiled())
-                except PipelineError as error:  # it would be the same again: Spark need not repeat the task
+                # It would fail again in the same way, so Spark need not repeat the task.
+                except PipelineError as error:
                     told = _Told(None, error, bulk.is_compiled())
                 yield _row(number, told)
 
 
 class _Merging(Generic[ResultT]):
-    """What tasks of the second stage do: one result of all that they get."""
+    """The work of the second stage: each task merges all the results that it gets into one."""
 
     def __init__(self, merge: Merge[ResultT]) -> None:
         self._merge = merge
 
     def run(self, batches: Batches) -> Batches:
-        """Results become one."""
+        """Merge results into one."""
         found = _merged((row for batch in batches for row in _rows(batch)), self._merge)
         if found is not None:
             yield _row(*found)
@@ -170,11 +174,12 @@ class _Merging(Generic[ResultT]):
 
 def run_tasks(spark: SparkSession, work: Callable[[ItemT], ResultT], items: Sequence[ItemT],
               come_to: Progress | None = None, most_tasks: int = MOST_TASKS) -> list[ResultT]:
-    """The results of `work` for all items, in the order of the items. Each task takes one item, or several where there
-    are more than `most_tasks`; items and results are pickled. `come_to` hears how many tasks are done.
+    """Return the results of `work` for all items, in the order of the items. Each task takes one item, or several if
+    there are more than `most_tasks`; items and results are pickled. `come_to` is called with the number of completed
+    tasks.
 
-    Raises the PipelineError of a task, PipelineError naming PYSPARK_PYTHON when tasks run in a Python without rmqha,
-    and what Spark raises when a task has failed as often as it may.
+    Raises the PipelineError of a task; a PipelineError that names PYSPARK_PYTHON if tasks run in a Python without
+    rmqha; and Spark's own error if a task has failed the maximum number of times.
     """
     if not items:
         return []
@@ -184,14 +189,16 @@ def run_tasks(spark: SparkSession, work: Callable[[ItemT], ResultT], items: Sequ
 
 def merge_tasks(spark: SparkSession, work: Callable[[ItemT], ResultT], items: Sequence[ItemT], merge: Merge[ResultT],
                 come_to: Progress | None = None, most_tasks: int = MOST_TASKS) -> ResultT | None:
-    """All results in one; None without items. `merge` makes one of two, whichever come, and may change the first. Where
-    there are many tasks it runs in tasks, too, so that the driver gets few results. Raises as `run_tasks`.
+    """Return all results merged into one; None without items. `merge` makes one result of two, in any order, and may
+    change the first. If there are many tasks it also runs in tasks, so that the driver gets few results. Raises as
+    `run_tasks` does.
     """
     if not items:
         return None
     frame = _frame(spark, work, items, most_tasks)
     if len(items) > MERGED_BY_DRIVER:
-        neighbours = -(-len(items) // (4 * MERGERS))  # those go to the same task
+        # These go to the same task.
+        neighbours = -(-len(items) // (4 * MERGERS))
         group = f.floor(f.col("number") / neighbours)
         frame = map_in_tasks(frame.repartition(MERGERS, group), _Merging(merge).run, _RESULT)
     found = _merged(iter(sorted(_collected(spark, frame, come_to), key=lambda row: row[0])), merge)
@@ -228,7 +235,7 @@ def _rows(table: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, _Told]]:
 
 
 def _merged(rows: Iterator[tuple[int, _Told]], merge: Merge[Any]) -> tuple[int, _Told] | None:
-    """One row of all; of errors the first."""
+    """Merge all rows into one; of several errors the first is kept."""
     found: tuple[int, _Told] | None = None
     for number, told in rows:
         if found is None:

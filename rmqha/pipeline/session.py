@@ -1,4 +1,4 @@
-"""A Spark session in which the formats are known, and tasks run in this Python."""
+"""A Spark session that knows the formats and runs its tasks in this Python."""
 import os
 import sys
 from collections.abc import Iterator
@@ -15,27 +15,27 @@ _FAST = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
-    # between the JVM and Python on one host: a scan takes a quarter less time than through TCP
+    # Connects the JVM and Python on one host: a scan takes a quarter less time than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-# Arrow compares each access of the JVM with the bounds of its buffer, which is a tenth of a scan of all columns. The
-# buffers come from PyArrow; =false in the environment brings the comparison back.
+# Arrow checks each access of the JVM against the bounds of its buffer, which takes a tenth of a scan of all columns.
+# The buffers come from PyArrow; =false in the environment enables the checks again.
 _BOUNDS = "ARROW_ENABLE_UNSAFE_MEMORY_ACCESS"
 _CONNECT = "sc://"
 _PYTHON = "PYSPARK_PYTHON"
-# What Spark says when its Python is none in which rmqha is installed, or none at all.
+# Spark's messages if its Python does not have rmqha installed, or does not exist.
 _OF_PYTHON = ("No module named 'rmqha", "No module named 'pyspark", "No module named 'pyarrow",
               "No module named 'numpy", "PYTHON_VERSION_MISMATCH", "Cannot run program", "[DATA_SOURCE_NOT_FOUND]")
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether the session is one of Spark Connect, which has no JVM here."""
+    """Return whether this is a Spark Connect session, which has no JVM here."""
     return not hasattr(spark, "_jsparkSession")
 
 
 def use_this_python(spark: SparkSession) -> None:
-    """Let tasks run in this interpreter, unless PYSPARK_PYTHON or spark.pyspark.python say otherwise: Spark's default,
-    the first python3 on PATH, is seldom the one that has rmqha. On Spark Connect the server decides.
+    """Let tasks run in this interpreter, unless PYSPARK_PYTHON or spark.pyspark.python is set: Spark's default, the
+    first python3 on PATH, seldom has rmqha. With Spark Connect the server decides.
     """
     if is_connect(spark):
         return
@@ -46,7 +46,7 @@ def use_this_python(spark: SparkSession) -> None:
 
 @contextmanager
 def blame_python() -> Iterator[None]:
-    """PipelineError that names PYSPARK_PYTHON for what only another Python can be the reason of."""
+    """Raise a PipelineError that names PYSPARK_PYTHON for errors that only a wrong Python can cause."""
     try:
         yield
     except Exception as error:
@@ -57,13 +57,13 @@ def blame_python() -> Iterator[None]:
         raise PipelineError(
             f"Spark's tasks need a Python in which rmqha is installed, of this version "
             f"({sys.version_info.major}.{sys.version_info.minor}), at the same path on every machine: set {_PYTHON} to "
-            f"it before the session is made (here it is {sys.executable}; on Spark Connect where the server starts). "
-            f"Spark said: {said}") from error
+            f"it before the session is created (here it is {sys.executable}; with Spark Connect, where the server "
+            f"starts). Spark reported: {said}") from error
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make the formats known to a session that did not find them by itself: when the Python that Spark starts is not
-    the one in which rmqha is installed (see PYSPARK_PYTHON), or when rmqha lies on no path of it.
+    """Register the formats with a session that did not find them automatically, because the Python that Spark starts
+    does not have rmqha installed (see PYSPARK_PYTHON) or does not have it on its path.
     """
     use_this_python(spark)
     known = None if is_connect(spark) else spark._jsparkSession.sessionState().dataSourceManager()
@@ -74,10 +74,10 @@ def register(spark: SparkSession) -> SparkSession:
 
 
 def spark_session(master: str = "local[*]", name: str = "rmqha", **config: str) -> SparkSession:
-    """A session with the formats and with filters pushed down; an existing one is used as it is. `master` may be a
-    Spark Connect server, sc://host:port.
+    """Return a session with the formats and with filter pushdown; an existing session is used as it is. `master` may
+    be a Spark Connect server, sc://host:port.
 
-    Spark's workers run in this interpreter, unless PYSPARK_PYTHON says otherwise.
+    Spark's workers run in this interpreter, unless PYSPARK_PYTHON is set.
     """
     os.environ.setdefault(_PYTHON, sys.executable)
     if master.startswith(_CONNECT):

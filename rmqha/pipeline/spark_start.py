@@ -1,7 +1,7 @@
-"""The start of Spark for a command: what is missing is told at once, in one line, and what Spark prints is kept away.
+"""Starting Spark for a command: report a missing requirement at once, in one line, and hide Spark's own output.
 
-Spark's JVM, and the Python workers that it starts, write to the standard error that this process had when it started
-the JVM. For the start that is a file without a name, which is read when the start fails.
+Spark's JVM and the Python workers that it starts inherit the standard error that this process has when it starts the
+JVM. During the start, that is an unnamed temporary file, which is read if the start fails.
 """
 import os
 import re
@@ -30,8 +30,8 @@ SessionT = TypeVar("SessionT")
 
 
 def start(master: str, session: Callable[[], SessionT], verbose: bool) -> SessionT:
-    """The session that `session` makes. PipelineError says why there is none: no Java, nobody at `master`, or what
-    the JVM had to say.
+    """Return the session that `session` makes. PipelineError says why it could not start: Java is missing, no server
+    listens at `master`, or what the JVM reported.
     """
     if not master.startswith("sc://"):
         check_java()
@@ -44,7 +44,7 @@ def start(master: str, session: Callable[[], SessionT], verbose: bool) -> Sessio
         try:
             return session()
         except BaseException as error:
-            # A JVM whose start was broken off waits for ever, though this process ends.
+            # A JVM whose start was interrupted would wait forever, even after this process ends.
             for child in set(psutil.Process().children()) - before:
                 child.kill()
             reason = _reason(_read(kept), error) if isinstance(error, Exception) else None
@@ -54,24 +54,24 @@ def start(master: str, session: Callable[[], SessionT], verbose: bool) -> Sessio
 
 
 def quiet_loggers() -> None:
-    """Silence what PySpark itself writes about each error of a query, a line of some KiB: the error is told anyway."""
+    """Silence the line of some KiB that PySpark logs for each failed query: the command reports the error itself."""
     from pyspark.logger import PySparkLogger
     for name in _QUERY_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
 
 
 def check_java() -> None:
-    """PipelineError when there is no program `java` where Spark looks for it."""
+    """Raise PipelineError if Spark would not find a `java` program."""
     home = os.environ.get("JAVA_HOME")
     if home:
         if not os.access(os.path.join(home, "bin", "java"), os.X_OK):
             raise PipelineError(f"{_JAVA}: JAVA_HOME is {home}, which has no bin/java")
     elif shutil.which("java") is None:
-        raise PipelineError(f"{_JAVA}: there is no `java` on PATH, and JAVA_HOME is not set")
+        raise PipelineError(f"{_JAVA}: `java` is not on PATH, and JAVA_HOME is not set")
 
 
 def check_master(master: str) -> None:
-    """PipelineError when nobody listens at any of a master's addresses: spark://HOST:PORT,HOST:PORT or sc://HOST."""
+    """Raise PipelineError if no address of a master accepts connections (spark://HOST:PORT,HOST:PORT or sc://HOST)."""
     scheme, _, rest = master.partition("://")
     default = 7077 if scheme == "spark" else 15002
     refusals = []
@@ -80,7 +80,7 @@ def check_master(master: str) -> None:
         if not colon:
             host, port = address, str(default)
         if not host or not port.isdecimal():
-            raise PipelineError(f"--master {master}: {address!r} is no host:port")
+            raise PipelineError(f"--master {master}: {address!r} is not a valid host:port")
         why = refusal(host, int(port), CONNECT_TIMEOUT_S)
         if why is None:
             return
@@ -89,29 +89,33 @@ def check_master(master: str) -> None:
 
 
 def note_missing_executors(spark: Any, master: str, tell: Callable[[str], None]) -> None:
-    """Wait for a cluster's first executor, FIRST_EXECUTOR_S at most, and tell when none has come: the job waits on."""
+    """Wait up to FIRST_EXECUTOR_S for a cluster's first executor, and report if none has come: the job keeps waiting.
+    """
     if not master.startswith(_STANDALONE) or spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return
     context = spark.sparkContext._jsc.sc()
     deadline = time.monotonic() + FIRST_EXECUTOR_S
-    while context.getExecutorMemoryStatus().size() < 2:  # the driver is one
+    # The driver counts as one.
+    while context.getExecutorMemoryStatus().size() < 2:
         if time.monotonic() > deadline:
-            tell(f"note {master} has given no executor within {FIRST_EXECUTOR_S} s: has it workers with a free core "
-                 "and 1 GiB of free memory? Waiting on")
+            tell(f"note {master} has not provided an executor within {FIRST_EXECUTOR_S} s. Does it have a worker with "
+                 "a free core and 1 GiB of free memory? Still waiting")
             return
         time.sleep(_POLL_S)
 
 
 @contextmanager
 def _standard_error_kept(verbose: bool) -> Iterator[IO[bytes] | None]:
-    """What is started in the block has a file as its standard error, unless `verbose`; this process has its own again
-    behind it."""
+    """Redirect standard error to a file for the block, unless `verbose`, and restore it afterwards. Processes started
+    in the block keep the file as their standard error.
+    """
     if verbose:
         yield None
         return
     sys.stderr.flush()
     own = os.dup(_STANDARD_ERROR)
-    kept = tempfile.TemporaryFile()  # noqa: SIM115, closed behind the block; the JVM goes on with its own descriptor
+    # Closed after the block; the JVM keeps its own descriptor.
+    kept = tempfile.TemporaryFile()  # noqa: SIM115
     os.dup2(kept.fileno(), _STANDARD_ERROR)
     try:
         yield kept
@@ -130,11 +134,11 @@ def _read(kept: IO[bytes] | None) -> str:
 
 
 def _reason(said: str, error: Exception) -> str | None:
-    """Why the start failed, out of what the JVM has printed and the error of Python; None when neither tells."""
+    """Return why the start failed, from the JVM's output and the Python error; None if neither says."""
     if "UnsupportedClassVersionError" in said:
-        return f"{_JAVA}: the one that is there is older (`java -version` tells)"
+        return f"{_JAVA}: the installed one is older (see `java -version`)"
     if "All masters are unresponsive" in said:
-        return "the Spark master takes a connection, but does not answer: is it one, and of this version of Spark?"
+        return "the Spark master accepts connections but does not answer: is it Spark, and of the same version?"
     for line in said.splitlines():
         found = re.match(r"(?:Error: |Invalid |Exception in thread \"main\" )(.+)", line)
         if found and "Could not create the Java Virtual Machine" not in line:
@@ -145,5 +149,5 @@ def _reason(said: str, error: Exception) -> str | None:
         return f"Spark does not start: {found.group(1)}"
     if "JAVA_GATEWAY_EXITED" in str(error):
         last = [line.strip() for line in said.splitlines() if line.strip() and "spark-class: line " not in line][-1:]
-        return "Spark does not start: " + (last[0] if last else "its JVM has ended without a word") + " (-v shows all)"
+        return "Spark does not start: " + (last[0] if last else "its JVM ended without any output") + " (-v shows all)"
     return None

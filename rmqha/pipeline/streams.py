@@ -1,11 +1,11 @@
 """Driver-side helpers of the streaming sources: concurrent file access, and the lag of a stream.
 
-`at_once` runs many small waits concurrently, such as accesses to files of many stores that may be on a network.
+`at_once` runs many short waits concurrently, such as accesses to files of many stores that may be on a network.
 
-Lag is reported with the metrics of Spark's Kafka connector. Spark takes metrics only from sources that are written for
-the JVM: for a source in Python, `sources[].metrics` of a progress stays empty. Such a source can only report its
-`latestOffset`, any JSON that `reportLatestOffset` returns. So the metrics are in there, under "metrics", and `lag_of`
-takes them out of a progress, in a listener or from `query.lastProgress`:
+Lag is reported with the metrics of Spark's Kafka connector. Spark takes metrics only from sources written for the JVM:
+for a source in Python, `sources[].metrics` of a progress stays empty. Such a source can only report its `latestOffset`,
+which is any JSON that `reportLatestOffset` returns. So the metrics are stored there, under "metrics", and `lag_of`
+extracts them from a progress, in a listener or from `query.lastProgress`:
 
     class Lag(StreamingQueryListener):
         def onQueryProgress(self, event):
@@ -19,13 +19,15 @@ from rmqha.common.texts import parse_json
 from rmqha.common.threads import NamedThreadPool
 
 _MOST_THREADS = 16
-_FEW = 4  # not worth a thread
+# Too few to be worth a thread.
+_FEW = 4
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
 def at_once(work: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[ResultT]:
-    """The results of `work` for all items, in their order. Raises what the first of them that failed raised."""
+    """Return the results of `work` for all items, in their order. If some fail, raises the error of the first of them.
+    """
     wanted = list(items)
     if len(wanted) <= _FEW:
         return [work(item) for item in wanted]
@@ -38,7 +40,8 @@ def at_once(work: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[Re
         for number in numbers:
             try:
                 done.put((number, work(wanted[number]), None))
-            except BaseException as error:  # raised again in the thread that waits
+            # Raised again in the waiting thread.
+            except BaseException as error:
                 done.put((number, None, error))
     try:
         step = max(len(wanted) // (8 * _MOST_THREADS), 1)
@@ -58,9 +61,9 @@ def at_once(work: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[Re
 
 
 class Lag(NamedTuple):
-    """Of one source when its batch was planned: messages between the end of the batch and that of each part of the
-    source (a queue, or a commit log), and bytes where they are known. `is_estimated`: some messages are not counted,
-    but told by their bytes.
+    """The lag of one source when its batch was planned: messages between the end of the batch and the end of each
+    part of the source (a queue or a commit log), and bytes if known. `is_estimated`: some messages were not counted
+    but estimated from their bytes.
     """
 
     average: float
@@ -71,7 +74,7 @@ class Lag(NamedTuple):
 
 
 def lag_metrics(behind: Sequence[int], size: int | None = None, is_estimated: bool = False) -> dict[str, Any]:
-    """The metrics as they stand in `latestOffset`, from the messages that are left of each part."""
+    """Return the metrics as stored in `latestOffset`, from the number of messages left in each part."""
     found: dict[str, Any] = {"avgOffsetsBehindLatest": round(sum(behind) / len(behind), 1) if behind else 0.0,
                              "maxOffsetsBehindLatest": max(behind, default=0),
                              "minOffsetsBehindLatest": min(behind, default=0)}
@@ -81,7 +84,7 @@ def lag_metrics(behind: Sequence[int], size: int | None = None, is_estimated: bo
 
 
 def lag_of(progress: Any) -> list[Lag]:
-    """The lags in a progress of a query, of each source that tells one: `event.progress`, or `query.lastProgress`."""
+    """Return the lags in a query's progress (`event.progress` or `query.lastProgress`), of each source that has one."""
     sources = progress["sources"] if isinstance(progress, Mapping) else progress.sources
     return [lag for lag in map(_lag, sources) if lag is not None]
 
@@ -94,4 +97,5 @@ def _lag(source: Any) -> Lag | None:
                    metrics["minOffsetsBehindLatest"], metrics.get("bytesBehindLatest"),
                    metrics.get("isEstimated", False))
     except (AttributeError, KeyError, TypeError, ValueError):
-        return None  # another format's source, or nothing was planned
+        # A source of another format, or nothing was planned.
+        return None

@@ -1,8 +1,8 @@
 """The columns of a message table for Spark and for Arrow, and the filter of its rows.
 
-Schema `rocketmq` has the nine columns of the older RocketMQ connector for Spark (properties as a map), then the other
-fields of a record. Schema `kafka` has the columns of the Kafka connector, so that a query for it runs unchanged. Times
-are UTC. `RowFilter` decides on the kernel's rows, before anything else of a record is read.
+Schema `rocketmq` has the nine columns of the older RocketMQ connector for Spark (properties as a map), followed by the
+other fields of a record. Schema `kafka` has the columns of the Kafka connector, so that a query written for it runs
+unchanged. Times are UTC. `RowFilter` decides on the kernel's rows, before anything else of a record is read.
 """
 import operator
 import re
@@ -53,12 +53,15 @@ ROCKETMQ: dict[str, DataType] = {
     "storeHost": StringType(),
     "crcOk": BooleanType(),
 }
-# Only when they are asked for by name, with the option `columns` or `.schema(...)`.
+# Present only if selected by name, with the option `columns` or `.schema(...)`.
 FURTHER: dict[str, DataType] = {
-    "envelope": BinaryType(),  # the record without its body, byte for byte
-    "storedBody": BinaryType(),  # the body as it lies in the log, compressed or not
+    # The record without its body, byte for byte.
+    "envelope": BinaryType(),
+    # The body as stored in the log, compressed or not.
+    "storedBody": BinaryType(),
     "tagsCode": LongType(),
-    "segment": LongType(),  # offset of the first byte of the file that holds the record
+    # The offset of the first byte of the file that holds the record.
+    "segment": LongType(),
 }
 KAFKA: dict[str, DataType] = {
     "key": BinaryType(),
@@ -69,20 +72,20 @@ KAFKA: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
 }
-# With the option includeHeaders: the properties, in their order; null where a message has none.
+# With the option includeHeaders: the properties in their order; null if a message has none.
 KAFKA_HEADERS: dict[str, DataType] = {"headers": ArrayType(StructType([
     StructField("key", StringType()), StructField("value", BinaryType())]))}
-# Kafka's column -> where it comes from; timestampType is 1 (LogAppendTime).
+# Kafka's column -> its source; timestampType is 1 (LogAppendTime).
 KAFKA_SOURCE = {"key": "keys", "value": "body", "topic": "topic", "partition": "queueId", "offset": "queueOffset",
                 "timestamp": "storeTimestamp", "headers": "headers"}
 SCHEMAS = ("rocketmq", "kafka")
 
 
 def is_kafka(options: Options) -> bool:
-    """Whether the columns are those of the Kafka connector. PipelineError for contradicting options."""
+    """Return whether the columns are the Kafka connector's. PipelineError for contradicting options."""
     kafka = options.choice("schema", SCHEMAS, "rocketmq") == "kafka"
     if options.boolean("includeHeaders", False) and not kafka:
-        raise PipelineError(f"{options.where}: includeHeaders is for schema=kafka; here the column properties has them")
+        raise PipelineError(f"{options.where}: includeHeaders needs schema=kafka; here the column properties has them")
     return kafka
 
 
@@ -93,25 +96,26 @@ def _columns(options: Options, further: dict[str, DataType]) -> dict[str, DataTy
 
 
 def table_schema(options: Options) -> StructType:
-    """The schema that the options `schema`, `columns` and `includeHeaders` ask for."""
+    """Return the schema that the options `schema`, `columns` and `includeHeaders` select."""
     columns = _columns(options, {})
     names = options.words("columns")
     if names:
         known = _columns(options, FURTHER)
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise PipelineError(f"{options.where}, option columns: there is no column {unknown[0]!r}. There are: "
+            raise PipelineError(f"{options.where}, option columns: unknown column {unknown[0]!r}. Valid columns: "
                                 f"{', '.join(known)}")
         columns = {name: known[name] for name in names}
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
 def check_schema(schema: StructType, options: Options) -> StructType:
-    """A schema as Spark hands it back: of these columns, of any choice. PipelineError for others."""
+    """Return a schema that Spark hands back, which may have any choice of these columns. PipelineError for others."""
     known = _columns(options, FURTHER)
     for column in schema.fields:
         if column.name not in known:
-            raise PipelineError(f"{options.where}: there is no column {column.name!r}. There are: {', '.join(known)}")
+            raise PipelineError(f"{options.where}: unknown column {column.name!r}. Valid columns: "
+                                f"{', '.join(known)}")
         if column.dataType != known[column.name]:
             raise PipelineError(f"{options.where}: column {column.name} is {known[column.name].simpleString()}, not "
                                 f"{column.dataType.simpleString()}; cast it in the query")
@@ -119,7 +123,7 @@ def check_schema(schema: StructType, options: Options) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What Spark expects of record batches of `schema`."""
+    """Return the schema that Spark expects of record batches."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -146,22 +150,23 @@ class RowFilter:
     ending_times: dict[str, dict[int, int]] = field(default_factory=dict)
     begin_time: int | None = None
     end_time: int | None = None
-    comparisons: list[tuple[str, str, Any]] = field(default_factory=list)  # column of the rows, operator, value
+    # Column of the rows, operator, value.
+    comparisons: list[tuple[str, str, Any]] = field(default_factory=list)
     pushed_topics: list[frozenset[str]] = field(default_factory=list)
 
     def wants_topic(self, topic: str) -> bool:
-        """Whether messages of a topic may be wanted."""
+        """Return whether messages of a topic may be wanted."""
         return (self.topics is None or topic in self.topics) \
             and (self.pattern is None or re.fullmatch(self.pattern, topic) is not None) \
             and all(topic in topics for topics in self.pushed_topics)
 
     @property
     def is_open(self) -> bool:
-        """Whether everything is wanted."""
+        """True if every message is wanted."""
         return self == RowFilter()
 
     def choose(self, block: Block) -> np.ndarray | None:
-        """Numbers of the wanted rows; None for all."""
+        """Return the numbers of the wanted rows; None for all rows."""
         if self.is_open:
             return None
         rows = block.rows

@@ -1,4 +1,4 @@
-"""When a stream takes a batch: minOffsetsPerTrigger and maxTriggerDelay, as Spark's Kafka connector has them."""
+"""The options minOffsetsPerTrigger and maxTriggerDelay, with the same meaning as in Spark's Kafka connector."""
 import time
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
@@ -10,7 +10,7 @@ _DEFAULT_DELAY_MS = 15 * 60_000
 
 
 class TriggerDelay:
-    """Holds small batches back. One for each query and start of it: the first batch is never held back.
+    """Delays small batches. Each start of a query has its own; the first batch is never delayed.
 
     PipelineError for wrong or contradicting options.
     """
@@ -24,18 +24,19 @@ class TriggerDelay:
         if self.min_rows is not None and self.max_rows is not None and self.min_rows > self.max_rows:
             raise PipelineError(f"{options.where}: minOffsetsPerTrigger={self.min_rows} is more than "
                                 f"maxOffsetsPerTrigger={self.max_rows}")
-        self._last: float | None = None  # monotonic seconds: when a batch was last taken
+        # When the last batch was taken, monotonic seconds.
+        self._last: float | None = None
 
     @property
     def limit(self) -> ReadLimit:
-        """What Spark is told."""
+        """The limit to report to Spark."""
         if self.max_rows is not None:
             return ReadMaxRows(self.max_rows)
         return ReadAllAvailable() if self.min_rows is None else ReadMinRows(self.min_rows)
 
     def holds_back(self, waiting: int, limit: ReadLimit) -> bool:
-        """Whether a batch of the `waiting` messages is to come later. `limit`: what Spark asks for now; when it asks
-        for all, nothing is held back.
+        """Return whether to delay a batch of the `waiting` messages. `limit` is what Spark asks for now: if it asks for
+        everything, nothing is delayed.
         """
         if self.min_rows is None or isinstance(limit, ReadAllAvailable):
             return False

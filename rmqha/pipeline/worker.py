@@ -1,14 +1,14 @@
-"""Helpers for the data sources and the Python workers of Spark: times, batch shares, and short error messages.
+"""Helpers for the data sources and Spark's Python workers: times, batch shares, and short error messages.
 
 - `micros`: times of messages in tables, in microseconds; null outside the calendar. Spark and Python support the years
-  1 to 9999 in the time zone in which a time is shown, so FIRST_MS and LAST_MS leave out a day at either end.
+  1 to 9999 in the time zone in which a time is shown, so FIRST_MS and LAST_MS exclude a day at either end.
 - `shares`: how much of a batch each part of a source may take.
 - `parse_moment`: times given by users.
-- `briefly`: Spark shows the traceback of an error raised by a data source before the error itself.
-- `settle`: for the Python process of Spark, in which tasks run one after another.
+- `briefly`: keeps tracebacks out of errors, which Spark would show before the error raised by a data source.
+- `settle`: for Spark's Python process, in which tasks run one after another.
 - `told_by_task`, `told_by_spark`: one-line messages for errors of Spark and its tasks.
 
-The module imports no pyspark.
+The module does not import pyspark.
 """
 import functools
 import gc
@@ -26,7 +26,7 @@ LAST_MS = 253_402_214_399_999  # 9999-12-30
 
 
 def micros(timestamp: int) -> int | None:
-    """Of ms; None beyond the calendar, whatever a producer has put there (nanoseconds, for instance)."""
+    """Convert ms to microseconds; None outside the calendar, since a producer may store anything (say, nanoseconds)."""
     return timestamp * 1000 if FIRST_MS <= timestamp <= LAST_MS else None
 
 
@@ -34,7 +34,7 @@ KeyT = TypeVar("KeyT", bound=Any)
 
 
 def shares(backlog: Mapping[KeyT, int], most: int) -> dict[KeyT, int]:
-    """At most `most` in all: of each its part of the backlog, at least one of some, those with most first."""
+    """Divide `most` in proportion to the backlogs; if it is less than one each, the parts with the most get one."""
     total = sum(backlog.values())
     if total <= most:
         return dict(backlog)
@@ -48,7 +48,7 @@ def shares(backlog: Mapping[KeyT, int], most: int) -> dict[KeyT, int]:
 
 
 def parse_moment(text: str, now_ms: int | None = None) -> int:
-    """ms since 1970, of a time as all commands take it; PipelineError for another text."""
+    """Parse a time in the syntax that all commands accept, as ms since 1970. PipelineError for other text."""
     try:
         return units.parse_time(text, now_ms)
     except units.UnitError as error:
@@ -60,8 +60,8 @@ _R = TypeVar("_R")
 
 
 def briefly(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """For what Spark calls, generators too: a PipelineError comes out of it without the way that it came, and without
-    what it was made of. Other errors are left as they are.
+    """Decorate a function or generator that Spark calls: a PipelineError leaves it without a traceback and without its
+    cause. Other errors are left as they are.
     """
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -80,13 +80,14 @@ def briefly(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return cast(Callable[_P, _R], generator) if inspect.isgeneratorfunction(function) else call
 
 
-_modules = 0  # that were imported when they were left out last
+# The number of modules when they were last frozen.
+_modules = 0
 
 
 def settle() -> None:
-    """To be called when a task begins: leaves what was imported out of all garbage collections to come.
+    """Exclude everything imported so far from later garbage collections. Call it when a task begins.
 
-    Spark has each worker collect garbage behind each task, and the next one waits. With PyArrow, NumPy and the rest
+    Spark makes each worker collect garbage after each task, and the next task waits. With PyArrow, NumPy and the rest
     that takes 15 ms and more, however little the tasks do.
     """
     global _modules
@@ -107,7 +108,7 @@ _NO_SUCH_FILE = "FileNotFoundError"
 
 
 def told_by_task(error: BaseException) -> str | None:
-    """The message of a PipelineError that was raised in a task or in a format, out of Spark's report of it."""
+    """Return the message of a PipelineError raised in a task or in a format, extracted from Spark's report of it."""
     for line in reversed(str(error).splitlines()):
         for name in _OURS:
             if name in line:
@@ -116,12 +117,12 @@ def told_by_task(error: BaseException) -> str | None:
 
 
 def told_by_spark(error: BaseException) -> str | None:
-    """What is wrong, when Spark raised `error`; None for an error of anybody else."""
+    """Return a message for an error that Spark raised; None for any other error."""
     if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j", "grpc"):
         return None
     name = type(error).__name__
     if name in ("Py4JNetworkError", "Py4JError") and "Py4JJavaError" not in name and not _causes(str(error)):
-        return f"Spark's JVM is gone ({first_line(str(error))}): perhaps it had too little memory, see --memory"
+        return f"Spark's JVM has ended ({first_line(str(error))}). It may have had too little memory: see --memory"
     text = str(error)
     python = _of_python(text)
     if python is not None:
@@ -133,7 +134,7 @@ def told_by_spark(error: BaseException) -> str | None:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something of an error's text, without Spark's names and numbers of its kind."""
+    """Return the first meaningful line of an error's text, without Spark's error class, SQLSTATE and position."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _JVM_STACK.match(line)]
     return _said(lines[0]) if lines else ""
 
@@ -143,7 +144,7 @@ def _said(line: str) -> str:
 
 
 def _of_python(text: str) -> str | None:
-    """The last line of the last traceback of Python: its kind and what it says."""
+    """Return the last line of the last Python traceback: the kind of error and its message."""
     if _PYTHON_TRACEBACK not in text:
         return None
     for line in text.rpartition(_PYTHON_TRACEBACK)[2].splitlines()[1:]:
@@ -156,7 +157,7 @@ def _of_python(text: str) -> str | None:
 
 
 def _causes(text: str) -> list[str]:
-    """What the exceptions of a Java stack say, outermost first."""
+    """Return the messages of the exceptions in a Java stack trace, outermost first."""
     found = []
     for line in text.splitlines():
         match = _CAUSE.match(line.strip().removeprefix(": "))

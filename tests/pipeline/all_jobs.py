@@ -1,4 +1,4 @@
-"""Every job and both formats in one session, in a process of its own: what each gave, as JSON.
+"""Every job and both formats in one session, in a separate process, which prints the results as JSON.
 
     python -m tests.pipeline.all_jobs MASTER STORE SLAVE OUT NAMESRV
 
@@ -20,16 +20,16 @@ from tests.support.spark_cluster import CONFIG
 
 
 def where(number: int) -> tuple[str, bool]:
-    """The executor's folder, and whether the kernel is compiled there. Runs in a task."""
+    """Return the executor's folder, and whether the kernel is compiled there. Runs in a task."""
     import os
 
     from rmqha.store.bulk import bulk
-    time.sleep(0.5)  # so that each worker gets one
+    time.sleep(0.5)  # so that each worker gets a task
     return os.getcwd(), bulk.is_compiled()
 
 
 def main(master: str, store: str, slave: str, out: str, name_server: str) -> None:
-    """Run them, print what each gave."""
+    """Run all jobs and print their results."""
     spark = spark_session(master, "all jobs", **CONFIG)
     found = {}
 

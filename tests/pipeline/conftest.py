@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder. They skip, with the reason, where Spark can't run."""
+"""One Spark session for all tests of this folder. They are skipped, with the reason, if Spark can't run."""
 import importlib.util
 import logging
 import os
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent
 
 @lru_cache(maxsize=1)
 def why_unavailable() -> str | None:
-    """Why Spark can't run here; None when it can, or must."""
+    """Return why Spark can't run here, or None if it can or must."""
     if os.environ.get("RMQHA_REQUIRE_JAVA") == "1":
         return None
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
@@ -33,8 +33,10 @@ def why_unavailable() -> str | None:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """pytest hands its log handlers to loggers that do not propagate, and those of pyspark, made at an error of Spark,
-    would give them a JSON format for all tests to come.
+    """Let pyspark's loggers propagate again after each test.
+
+    pytest adds its log handlers to loggers that do not propagate. Those of pyspark, created at the first error of
+    Spark, would give them a JSON format for all later tests.
     """
     try:
         return (yield)
@@ -52,14 +54,14 @@ class _Skipped(pytest.Module):
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
-    """Skip the modules of this folder where Spark is missing."""
+    """Skip the modules of this folder if Spark is missing."""
     if module_path.is_relative_to(FOLDER) and why_unavailable():
         return _Skipped.from_parent(parent, path=module_path)
     return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is in this folder."""
+    """Mark the tests of this folder."""
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.spark)
@@ -69,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
-    """A session at local[2]; the formats are found without being registered."""
+    """Yield a session at local[2], which finds the formats without registering them."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     path = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(FOLDER.parents[1]), path)))  # for its daemons
@@ -81,7 +83,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
                .config("spark.sql.session.timeZone", "UTC").config("spark.ui.showConsoleProgress", "false")
                .config("spark.sql.warehouse.dir", str(folder / "warehouse")).config("spark.local.dir", str(folder))
                .config("spark.sql.python.filterPushdown.enabled", "true")
-               # a machine with much else to do must not fail a test
+               # A busy machine must not fail a test.
                .config("spark.python.authenticate.socketTimeout", "300s").config("spark.network.timeout", "600s")
                .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
                .config("spark.python.daemon.module", "tests.pipeline.warm_daemon")

@@ -1,9 +1,10 @@
-"""A store that the real broker writes, with messages of every kind, and beside it what Java's consumer got of them.
+"""A store that the real broker writes, with messages of every kind, and a copy of the messages that Java's consumer
+got.
 
     python -m tests.pipeline.java_store FOLDER --messages 2000000 --seconds 150
 
-goes on with what is in FOLDER for about that long, and says when the store is complete; give FOLDER to the tests as
-RMQHA_PIPELINE_STORE. In FOLDER: broker/store, got/*.parquet, written.json (how far it has come).
+continues the store in FOLDER for about that long, and prints whether it is complete. Name FOLDER to the tests in
+RMQHA_PIPELINE_STORE. FOLDER contains broker/store, got/*.parquet, and written.json (the progress).
 """
 import argparse
 import json
@@ -22,11 +23,13 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 
 TOPIC = mixed.TOPIC
 SENDERS = 4
-LARGE = 100_000  # from so many messages on the files have the sizes that people use
+# From this number of messages on the files have the sizes that users have.
+LARGE = 100_000
 _TRANSACTIONS = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000, "transactionCheckMax": 3}
-_TRANSACTIONS_IN = 4  # every so many rounds: the broker asks about open transactions one after the other
+# In one of this many rounds: the broker checks open transactions one after the other.
+_TRANSACTIONS_IN = 4
 _FILLER = "".join(chr(33 + (at * at * 31 + at // 7 * 17) % 90) for at in range(5000))
-# What the consumer adds to the properties.
+# Properties that the consumer adds.
 _CONSUMERS_OWN = ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME")
 GOT = pa.schema([("index", pa.int64()), ("queueId", pa.int32()), ("queueOffset", pa.int64()), ("flag", pa.int32()),
                  ("sysFlag", pa.int32()), ("bodyCrc", pa.int32()), ("storeSize", pa.int32()),
@@ -37,7 +40,8 @@ GOT = pa.schema([("index", pa.int64()), ("queueId", pa.int32()), ("queueOffset",
 
 @dataclass
 class Written:
-    """How far a store has come. `sending`: a round was begun and not ended, so nobody knows what is in the store."""
+    """The progress of a store. `sending`: a round has begun and has not ended, so the contents of the store are
+    unknown."""
 
     messages: int
     sent: int = 0
@@ -47,7 +51,7 @@ class Written:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all messages are there."""
+        """True if all messages are there."""
         return self.sent >= self.messages
 
     @property
@@ -74,12 +78,12 @@ class Written:
 
 
 def written(folder: Path) -> Written:
-    """How far the store in `folder` has come."""
+    """Return the progress of the store in `folder`."""
     return Written(**json.loads((folder / "written.json").read_text()))
 
 
 def described(first: int, count: int, transactions: bool, large: bool) -> list[dict]:
-    """What is sent in one round; with bodies of many sizes in a large store."""
+    """Return the messages of one round; in a large store, their bodies have many sizes."""
     found = mixed.descriptions(first, transactions, (1,), count)
     for one in mixed.flat(found) if large else ():
         index = one["index"]
@@ -90,9 +94,10 @@ def described(first: int, count: int, transactions: bool, large: bool) -> list[d
 
 def write(folder: Path, messages: int, driver: JavaDriver, nodes: list, *, at_once: int = 300,
           seconds: float | None = None) -> Written:
-    """Go on with the store in `folder`, until it has `messages` or `seconds` have gone by; servers go to `nodes`."""
+    """Continue the store in `folder` until it has `messages` messages or `seconds` have passed; append its servers
+    to `nodes`."""
     state = written(folder) if (folder / "written.json").exists() else Written(messages)
-    assert not state.sending and state.messages == messages, f"{folder} can't be gone on with: {state}"
+    assert not state.sending and state.messages == messages, f"{folder} can't be continued: {state}"
     (folder / "got").mkdir(parents=True, exist_ok=True)
     namesrv = NamesrvNode("java", folder / "namesrv", shared_jvm=True)
     broker = BrokerNode("java", folder / "broker", namesrv.address, shared_jvm=True, **state.broker_keys)
@@ -124,7 +129,7 @@ def _round(driver: JavaDriver, namesrv: str, reader: "Reader", state: Written, a
                           messages=this[number::SENDERS], deadlineMs=300_000) for number in range(SENDERS)]
     late = reader.waits_for
     reader.expect(mixed.visible(this))
-    reader.read(late)  # about what is left of the rounds before
+    reader.read(late)  # about the remaining messages of earlier rounds
     for job in jobs:
         refused = [result for result in job.result(400)["results"] if result[0] != "SEND_OK"]
         assert refused == []
@@ -133,27 +138,27 @@ def _round(driver: JavaDriver, namesrv: str, reader: "Reader", state: Written, a
 
 
 class Reader:
-    """Java's consumer: what it gets is compared with what was sent, and kept."""
+    """Java's consumer: its messages are compared with the sent ones, and kept."""
 
     def __init__(self, driver: JavaDriver, namesrv: str, folder: Path, state: Written) -> None:
         self._driver, self._namesrv, self._folder = driver, namesrv, folder
         self._outstanding: dict[int, dict] = {}
         self.count = state.visible
         kept = pq.read_table(folder, columns=["queueId", "queueOffset"]).to_pydict() if self.count else {}
-        # of what was read: a consumer may get a message twice
+        # Places of the messages that were read: a consumer may get a message twice.
         self._places = set(zip(*kept.values()))
 
     def expect(self, visible: dict[int, dict]) -> None:
-        """These have been sent."""
+        """Add messages that have been sent."""
         self._outstanding |= visible
 
     @property
     def waits_for(self) -> int:
-        """How many messages were sent that it did not get."""
+        """The number of sent messages that it has not received."""
         return len(self._outstanding)
 
     def read(self, count: int, deadline_ms: int = 30_000) -> None:
-        """Read `count` messages, and what else there is."""
+        """Read `count` messages, and any that follow."""
         if not count:
             return
         found = self._driver.submit(
@@ -163,7 +168,7 @@ class Reader:
         new = {place: one for place, one in new.items() if place not in self._places}
         self._places |= new.keys()
         first = {int(one["properties"]["index"]): one for one in new.values()}
-        # the broker commits a transaction twice when it asks again before it has the answer
+        # The broker commits a transaction twice if it checks again before it has the answer.
         first = {index: one for index, one in first.items() if index in self._outstanding}
         mixed.check_read(list(first.values()), {index: self._outstanding.pop(index) for index in first}, "java")
         if new:
@@ -172,7 +177,7 @@ class Reader:
         self.count += len(new)
 
     def drain(self) -> None:
-        """Read until nothing is waited for; AssertionError when no more comes."""
+        """Read until all messages are received; AssertionError if no more arrive."""
         tries = 5
         while self._outstanding:
             before = len(self._outstanding)
@@ -180,7 +185,7 @@ class Reader:
             tries -= len(self._outstanding) == before
             assert tries, f"the consumer never got {sorted(self._outstanding)[:20]} of {before}"
         before = None
-        while before != self.count:  # what the broker put there once more
+        while before != self.count:  # copies that the broker has stored
             before = self.count
             self.read(1, deadline_ms=3000)
 
@@ -205,7 +210,7 @@ def _killing() -> Iterator[list]:
 
 
 def main(args: Iterable[str] | None = None) -> None:
-    """Entry point."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--messages", type=int, default=2_000_000)

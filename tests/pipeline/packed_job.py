@@ -1,4 +1,4 @@
-"""An audit and a count in a process of its own, with rmqha sent to the executors: prints what the tasks had, as JSON.
+"""An audit and a count in a separate process, with rmqha sent to the executors; prints the tasks' environment as JSON.
 
     python -m tests.pipeline.packed_job MASTER STORE NAME=VALUE ...     # settings of Spark
 """
@@ -13,14 +13,14 @@ from tests.support.spark_cluster import CONFIG
 
 
 def where(number: int) -> tuple[str, str, str]:
-    """rmqha's place in a task, the Python there, and which of the kernels is compiled."""
+    """Return rmqha's place in a task, the Python there, and which of the kernels are compiled."""
     import rmqha
     from rmqha.native import kernels
     return rmqha.__file__, sys.executable, kernels.told()
 
 
 def main(master: str, store: str, *settings: str) -> None:
-    """Run it."""
+    """Run the job."""
     warnings: list[str] = []
 
     class _Kept(logging.Handler):

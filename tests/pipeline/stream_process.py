@@ -1,4 +1,4 @@
-"""A stream in a process of its own, for tests that kill it: each batch replaces OUT/batch=<its number>.
+"""A stream in a separate process, for tests that kill it: each batch replaces OUT/batch=<its number>.
 
     python -m tests.pipeline.stream_process STORE OUT CHECKPOINT [--to-end]
 """
@@ -9,7 +9,7 @@ from tests.pipeline.support import run_to_end
 
 
 def main(store: str, out: str, checkpoint: str, *more: str) -> None:
-    """Run until killed, or to the end of what is there."""
+    """Run until killed, or to the end of the available messages."""
     spark = spark_session("local[2]", "killed", **{"spark.ui.enabled": "false", "spark.driver.memory": "512m"})
     spark.sparkContext.setLogLevel("OFF")
 

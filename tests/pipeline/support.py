@@ -1,4 +1,4 @@
-"""What the tests of the pipeline share: streaming queries, also without Spark, small logs, and archives in a dict."""
+"""Shared parts of the pipeline's tests: streaming queries, also without Spark, small logs, and archives in a dict."""
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,17 +11,16 @@ from rmqha.pipeline.table import table_schema
 from tests.store import support
 from tests.support.wait import wait_until
 
-# Running streaming queries on machines that have much else to do.
+# Running streaming queries on busy machines.
 
-# Spark gives the Python process of a stream's source ten seconds to start, and this is not to be configured.
+# Spark gives the Python process of a stream's source ten seconds to start, which can't be configured.
 _TOO_SLOW = "Python worker failed to connect back"
 _TRIES = 30
 
 
 def run_to_end(start: Callable) -> None:
-    """Start a query that ends by itself and wait for it; again when Python was too slow to start, which is before
-    anything was read. Raises what ended it.
-    """
+    """Start a query that ends on its own and wait for it. If Python was too slow to start, which is before anything
+    was read, start it again. Raise the error that ended it."""
     for left in reversed(range(_TRIES)):
         try:
             start().awaitTermination()
@@ -32,11 +31,12 @@ def run_to_end(start: Callable) -> None:
 
 
 def run_until(start: Callable, done: Callable[[], bool]) -> None:
-    """Start a query and stop it when `done`; again when Python was too slow to start. Raises what ended it before."""
+    """Start a query and stop it when `done`; start it again if Python was too slow to start. Raise the error that
+    ended it before."""
     for left in reversed(range(_TRIES)):
         query = start()
         try:
-            wait_until(lambda: done() or not query.isActive, 300_000, "the query to come so far")
+            wait_until(lambda: done() or not query.isActive, 300_000, "the query is done")
             if done():
                 return
             error = query.exception()
@@ -46,13 +46,14 @@ def run_until(start: Callable, done: Callable[[], bool]) -> None:
             query.stop()
 
 
-# A stream of the format rocketmq-commitlog without Spark: its reader called as Spark calls it.
+# A stream of the format rocketmq-commitlog without Spark: its reader is called as Spark calls it.
 
 COLUMNS = "keys,physicalOffset,storeSize"
 
 
 class DrivenStream:
-    """A query: `start` begins it, anew each time as Spark does; the offset stays, as JSON in a checkpoint does."""
+    """A query. `start` begins it, each time from scratch, as Spark does; the offset stays, as JSON, as in a
+    checkpoint."""
 
     def __init__(self, path: Path | str, **options: str) -> None:
         self.options = {"path": str(path), "columns": COLUMNS, **options}
@@ -60,13 +61,13 @@ class DrivenStream:
         self.reader = self.start()
 
     def start(self) -> CommitLogStreamReader:
-        """A reader as in a new process."""
+        """Return a reader as in a new process."""
         options = Options(self.options, OPTIONS, FORMAT)
         self.reader = CommitLogStreamReader(options, table_schema(options))
         return self.reader
 
     def batch(self) -> list[tuple]:
-        """The rows of the next batch: (keys, physicalOffset, storeSize); none where nothing is new."""
+        """Return the rows of the next batch: (keys, physicalOffset, storeSize); an empty list if nothing is new."""
         begin = json.dumps(self.reader.initialOffset()) if self.offset is None else self.offset
         limit = self.reader.getDefaultReadLimit()
         end = json.dumps(self.reader.latestOffset(json.loads(begin), limit))
@@ -74,7 +75,7 @@ class DrivenStream:
         return [] if end == begin and not is_first else self.rows(begin, end)
 
     def rows(self, begin: str, end: str) -> list[tuple]:
-        """The rows between two offsets."""
+        """Return the rows between two offsets."""
         rows: list[tuple] = []
         for partition in self.reader.partitions(json.loads(begin), json.loads(end)):
             for batch in self.reader.read(partition):
@@ -82,17 +83,17 @@ class DrivenStream:
         return rows
 
     def batches(self) -> Iterator[list[tuple]]:
-        """Batches until one is empty."""
+        """Yield batches until one is empty."""
         while rows := self.batch():
             yield rows
 
     def rest(self) -> list[str]:
-        """The keys of all that is there."""
+        """Return the keys of all remaining messages."""
         return [key for rows in self.batches() for key, *_ in rows]
 
     @property
     def metrics(self) -> dict:
-        """What the progress of the last batch tells."""
+        """Return the metrics in the progress of the last batch."""
         return self.reader.reportLatestOffset()["metrics"]
 
 
@@ -100,7 +101,7 @@ class DrivenStream:
 
 
 def put(root: Path, first: int, count: int, file_size: int = support.FILE_SIZE) -> None:
-    """Messages of three topics and two queues, with bodies of many sizes."""
+    """Put messages of three topics and two queues, with bodies of many sizes."""
     with support.open_store(root, mappedFileSizeCommitLog=file_size) as store:
         for number in range(first, first + count):
             support.put(store, support.message(f"%T{number % 3}", number % 2, b"x" * (number * 37 % 500),
@@ -108,15 +109,15 @@ def put(root: Path, first: int, count: int, file_size: int = support.FILE_SIZE) 
 
 
 def log_of(root: Path) -> dict[str, bytes]:
-    """The files of a log, as far as they are in use."""
+    """Return the used parts of a log's files."""
     return {name: data for name, data in support.tree(Path(root) / "commitlog").items() if any(data)}
 
 
-# The files of an archive in a dict: for tests of what needs no Spark.
+# The files of an archive in a dict, for tests that need no Spark.
 
 
 class MemoryFiles:
-    """As `ArchiveFiles`; counts how many files were read."""
+    """A replacement of `ArchiveFiles` that counts how many files were read."""
 
     def __init__(self) -> None:
         self.root = "memory:/archive"
@@ -139,7 +140,7 @@ class MemoryFiles:
 
     def write(self, name, text):
         if name in self.content:
-            raise PipelineError(f"{name} is there already")
+            raise PipelineError(f"{name} already exists")
         self.content[name] = text.encode()
 
     def remove(self, names):

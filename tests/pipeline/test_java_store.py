@@ -1,8 +1,8 @@
-"""A store that the real broker has just written, with messages of every kind: what Spark reads is what Java's consumer
-got; rebuilt queues and index, and the restored log, are byte for byte the broker's.
+"""A store that the real broker has just written, with messages of every kind: Spark reads what Java's consumer got;
+rebuilt queues and index, and the restored log, are byte for byte the broker's.
 
-RMQHA_PIPELINE_MESSAGES sets how many messages; with 2000000 the log has some GiB. RMQHA_PIPELINE_STORE names a folder
-where the store is written, or is already: `python -m tests.pipeline.java_store` writes it in parts.
+RMQHA_PIPELINE_MESSAGES sets the number of messages; with 2000000 the log has some GiB. RMQHA_PIPELINE_STORE names a
+folder for the store, which may be there already: `python -m tests.pipeline.java_store` writes it in parts.
 """
 import filecmp
 import os
@@ -26,7 +26,7 @@ COMPARED = ("queueId", "queueOffset", "flag", "sysFlag", "bodyCrc", "storeSize",
 
 @pytest.fixture(scope="module")
 def written(request, module_nodes, tmp_path_factory) -> tuple[Path, java_store.Written]:
-    """(the folder of a store and of what Java's consumer got, what is in them)."""
+    """Yield (the folder of a store and of the messages that Java's consumer got, its contents)."""
     folder = Path(FOLDER) if FOLDER else tmp_path_factory.mktemp("java-store")
     if (folder / "written.json").exists() and java_store.written(folder).is_complete:
         return folder, java_store.written(folder)
@@ -41,7 +41,7 @@ def store(written) -> Path:
 
 @pytest.fixture
 def room(written, tmp_path):
-    """A folder that is gone after the test: what it is to hold may be large."""
+    """Yield a folder that is removed after the test, because its contents may be large."""
     folder = Path(FOLDER, "work") if FOLDER else tmp_path / "work"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -53,7 +53,7 @@ def read(spark, store: Path, **options):
     return spark.read.format("rocketmq-commitlog").options(**options).load(str(store))
 
 
-def test_rows_are_what_javas_consumer_got(spark, written, store):
+def test_rows_equal_the_messages_of_javas_consumer(spark, written, store):
     same = [*COMPARED, "array_sort(map_entries(properties)) as properties", "sha2(body, 256) as body"]
     ours = read(spark, store, subscribe=java_store.TOPIC).selectExpr(
         *same, "unix_millis(bornTimestamp) as bornMs", "unix_millis(storeTimestamp) as storeMs",
@@ -75,7 +75,7 @@ def test_every_kind_of_message_is_there_with_the_crc_of_its_body(spark, store):
     assert min(found.compressed, found.committed, found.half, found.delayed, found.given_up) > 0 and found.sizes > 100
 
 
-def test_rebuilt_files_are_the_brokers(spark, written, store, room):
+def test_rebuilt_files_equal_the_brokers(spark, written, store, room):
     shape = Shape(common_queue_file_size(str(store)), **written[1].index_shape, delays_ms=parse_delays())
     found = rebuild(spark, str(store), str(room), shape)
     assert (found.equal, found.differences, found.problems) == (True, [], [])
@@ -86,7 +86,7 @@ def test_rebuilt_files_are_the_brokers(spark, written, store, room):
     assert same_content(*(dict(enumerate(files.values())) for files in indexes)) == found.indexFiles > 1
 
 
-def test_the_restored_log_is_the_brokers(spark, store, room):
+def test_restored_log_equals_the_brokers(spark, store, room):
     done = archive(spark, str(store), str(room / "archive"))
     assert done.rows == read(spark, store, columns="queueId").count()
     restore(spark, str(room / "archive"), str(room / "out"))
@@ -95,19 +95,19 @@ def test_the_restored_log_is_the_brokers(spark, store, room):
 
 
 def used_files(folder: Path, pattern: str) -> dict[str, Path]:
-    """The files below a folder that are not all zeros, by name, in order."""
+    """Return the files below a folder that are not all zeros, by name, in order."""
     return {str(path.relative_to(folder)): path for path in sorted(folder.glob(pattern))
             if path.is_file() and has_data(path)}
 
 
 def has_data(path: Path) -> bool:
-    """Whether a file has another byte than 0."""
+    """Return whether a file has a byte other than 0."""
     with open(path, "rb") as file:
         return any(any(part) for part in iter(lambda: file.read(1 << 16), b""))
 
 
 def same_content(ours: dict, theirs: dict) -> int:
-    """How many files there are, which must be the same ones with the same bytes."""
+    """Return the number of files; both sides must have the same files with the same bytes."""
     assert list(ours) == list(theirs)
     assert [name for name in ours if not filecmp.cmp(ours[name], theirs[name], shallow=False)] == []
     return len(ours)

@@ -1,4 +1,4 @@
-"""Whatever numbers a producer, a broker or a disk has put into a record or an option: tables and streams go on."""
+"""Any numbers that a producer, a broker or a disk has put into a record or an option: tables and streams still work."""
 import json
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ COLUMNS = ",".join([*ROCKETMQ, *FURTHER])
 
 
 def records() -> list[dict]:
-    """Each field with each odd value, beside usual ones."""
+    """Return records with each odd value in each field, among usual ones."""
     usual = {"born": 1, "stored": 2, "queue": 0, "flag": 0, "queueOffset": 3, "reconsumed": 0, "prepared": 0,
              "sysFlag": 0, "properties": b""}
     found = [usual]
@@ -66,7 +66,7 @@ def store(tmp_path_factory) -> Path:
 
 
 def check(rows: list) -> None:
-    """Each row has what its record has."""
+    """Check that each row has the values of its record."""
     assert len(rows) == len(records())
     for row, each in zip(sorted(rows, key=lambda row: row.physicalOffset), records(), strict=True):
         for column, name in (("queueId", "queue"), ("flag", "flag"), ("queueOffset", "queueOffset"),
@@ -77,7 +77,7 @@ def check(rows: list) -> None:
             assert (row[column] is None) == (not FIRST_MS <= each[name] <= LAST_MS)
 
 
-def test_a_table_and_a_stream_have_each_record(spark, store, tmp_path):
+def test_table_and_stream_have_each_record(spark, store, tmp_path):
     table = spark.read.format(FORMAT).options(columns=COLUMNS).load(str(store))
     check(table.collect())
     stream = spark.readStream.format(FORMAT).options(columns=COLUMNS, startingOffsets="earliest").load(str(store))
@@ -89,12 +89,12 @@ def test_a_table_and_a_stream_have_each_record(spark, store, tmp_path):
     assert len(kafka) == len(records())
 
 
-def test_the_report_counts_each_record(spark, store, tmp_path):
+def test_report_counts_each_record(spark, store, tmp_path):
     found = make_report(spark, str(store), str(tmp_path / "page.html"), {})
     assert found.messages == len(records())
 
 
-def test_times_before_all_times_begin_at_the_first_message(store):
+def test_time_zero_separates_negative_store_times(store):
     for name, count in (("startingTimestamp", None), ("endingTimestamp", 0)):
         options = common_options({"path": str(store), name: "0"})
         reader = CommitLogReader(options, table_schema(options))
@@ -110,7 +110,7 @@ def test_times_before_all_times_begin_at_the_first_message(store):
                  **{name: st.integers(-(1 << 31), (1 << 31) - 1)
                     for name in ("queue_id", "flag", "sys_flag", "body_crc", "reconsume_times", "store_size")}),
        st.booleans())
-def test_pulled_messages_are_rows_whatever_numbers_they_have(fields, kafka):
+def test_pulled_messages_become_rows_with_any_numbers(fields, kafka):
     message = MessageExt("T", b"b")
     for name, value in fields.items():
         setattr(message, name, value)
@@ -128,7 +128,7 @@ ODD_JSON = ['{"T": {"%s": 1}}' % DIGITS, '{"T": {"0": %s}}' % DIGITS, '{"T": {"0
 
 
 def wrap(text: str) -> str:
-    """The same with a broker in between, as for a cluster."""
+    """Return the same with a broker in between, as for a cluster."""
     return text.replace('{"T": {', '{"T": {"b": {').replace("}}", "}}}", 1) if text.startswith('{"T": {') else text
 
 
@@ -155,7 +155,7 @@ def test_numbers_of_options_have_a_range(text):
             ranges.selection(Options({name: text}, OPTIONS, FORMAT))
 
 
-def test_the_last_numbers_of_a_range_are_taken(store):
+def test_last_numbers_of_a_range_are_accepted(store):
     most = str((1 << 63) - 1)
     chosen = ranges.selection(Options({"startingOffsets": '{"T": {"2147483647": %s}}' % most, "startingTimestamp": most,
                                        "endingOffsets": most}, OPTIONS, FORMAT))
@@ -177,7 +177,7 @@ def test_json_in_options_and_metadata_is_an_error_with_its_place(name):
     if name == "an empty object":
         assert all_options({}, schema, "x", ()) == {}
     else:
-        with pytest.raises(PipelineError, match="x: the metadata of column topic .*Make the table again"):
+        with pytest.raises(PipelineError, match="x: the metadata of column topic .*Create the table again"):
             all_options({}, schema, "x", ())
     assert lag_of({"sources": [{"latestOffset": text}]}) == []
 
@@ -190,7 +190,7 @@ def test_consumer_offsets_beyond_their_range_are_an_error_of_the_file(tmp_path, 
     (tmp_path / "commitlog" / ("0" * 20)).write_bytes((store / "commitlog" / ("0" * 20)).read_bytes())
     path = tmp_path / "config" / "consumerOffset.json"
     path.write_text(json.dumps({"offsetTable": table}))
-    with pytest.raises(PipelineError, match=f"{path} is not as brokers write it"):
+    with pytest.raises(PipelineError, match=f"{path} is not in the format that brokers write"):
         _consumer_offsets(str(tmp_path))
     path.write_text(json.dumps({"offsetTable": {"T@g": {"0": 5}}}))
     found = _consumer_offsets(str(tmp_path))
@@ -200,7 +200,7 @@ def test_consumer_offsets_beyond_their_range_are_an_error_of_the_file(tmp_path, 
 
 @pytest.mark.parametrize("queues", [None, 5, [], {"T": 5}, {"T": {"b": [1]}}, {"T": {"b": {"x": 1}}},
                                     {"T": {"b": {"0": 1 << 63}}}, {"T": {"b": {"0": "1"}}}, {"T": {"b": {DIGITS: 1}}}])
-def test_damaged_checkpoints_are_told(queues, request):
+def test_damaged_checkpoints_are_reported(queues, request):
     options = Options({"nameServer": "127.0.0.1:1", "subscribe": "T"}, READ_OPTIONS, "rocketmq")
     reader = ClusterStreamReader(options, table_schema(options))
     request.addfinalizer(reader.stop)
@@ -209,7 +209,7 @@ def test_damaged_checkpoints_are_told(queues, request):
                   lambda: reader.latestOffset({**good, "last": queues}, ReadAllAvailable()),
                   lambda: reader.partitions(good, {"version": 1, "queues": queues}),
                   lambda: reader.partitions(good, {**good, "begin": queues})):
-        with pytest.raises(PipelineError, match="the checkpoint's offset is damaged: .*Begin with a new checkpoint"):
+        with pytest.raises(PipelineError, match="the checkpoint's offset is damaged: .*Start with a new checkpoint"):
             asked()
     for number in (1 << 63, -1, True, "5", None, 1.0):
         log = {"path": "p", "begin": None, "offset": number, "head": None, "tail": None}

@@ -1,4 +1,5 @@
-"""rmqha need not be installed on the machines of a cluster: a zip (--py-files), slower, or a packed environment."""
+"""rmqha that is not installed on the machines of a cluster: as a zip (--py-files), which is slower, or in a packed
+environment."""
 import json
 import subprocess
 import sys
@@ -21,7 +22,7 @@ COUNT = 300
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Path:
-    """A store of some messages."""
+    """Return a store with some messages."""
     root = tmp_path_factory.mktemp("packed") / "store"
     with support.open_store(root) as running:
         support.put(running, *[support.message(body=b"x" * 100, KEYS=f"k{number}") for number in range(COUNT)])
@@ -29,7 +30,7 @@ def store(tmp_path_factory) -> Path:
 
 
 def run(master: str, store: Path, *settings: str, folder: Path = ROOT, **env: str) -> dict:
-    """The job, in a driver that has rmqha from this checkout."""
+    """Run the job in a driver that has rmqha from this checkout."""
     done = subprocess.run([*UNSET, *(f"{name}={value}" for name, value in env.items()), f"PYTHONPATH={ROOT}",
                            sys.executable, "-m", "tests.pipeline.packed_job", master, str(store), *settings],
                           cwd=folder, capture_output=True, text=True, timeout=600, check=False)
@@ -41,25 +42,26 @@ def run(master: str, store: Path, *settings: str, folder: Path = ROOT, **env: st
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """One worker, whose Python finds no rmqha by itself."""
+    """Yield a cluster of one worker, whose Python does not find rmqha on its own."""
     with SparkCluster(tmp_path_factory.mktemp("cluster"), workers=1, env={"PYTHONPATH": ""}) as running:
         yield running
 
 
-def test_a_zip_works_and_is_said_to_be_slower(cluster, store, tmp_path):
+def test_zip_works_and_is_reported_as_slower(cluster, store, tmp_path):
     with zipfile.ZipFile(tmp_path / "rmqha.zip", "w") as archive:
         for path in (ROOT / "rmqha").rglob("*.py"):
             archive.write(path, path.relative_to(ROOT))
     found = run(cluster.master, store, f"spark.submit.pyFiles={tmp_path / 'rmqha.zip'}")
-    assert "rmqha.zip" in found["place"] and "comes in a zip file" in found["kernels"]
+    assert "rmqha.zip" in found["place"] and "is in a zip file" in found["kernels"]
     assert any("several times slower" in warning for warning in found["warnings"])
 
 
-def test_a_packed_environment_has_the_compiled_parts(cluster, store, tmp_path):
+def test_packed_environment_has_the_compiled_parts(cluster, store, tmp_path):
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False, symlinks=True)
     packages = next(environment.glob("lib/python*/site-packages"))
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))  # pyarrow and the like, which take long to copy
+    # pyarrow and the like, which take long to copy.
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
     for path in (ROOT / "rmqha").rglob("*"):
         if path.suffix in (".py", ".so"):
             target = packages / path.relative_to(ROOT)

@@ -1,4 +1,4 @@
-"""The command `rmqha pipeline`: every job as people run it, and each error as they read it."""
+"""The command `rmqha pipeline`: every job as users run it, and each error as they see it."""
 import json
 import os
 import signal
@@ -30,7 +30,7 @@ from tests.support.processes import has_ended
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
 
-# The command `rmqha pipeline`: every job as people run it, in the session of the tests.
+# The command `rmqha pipeline`: every job as users run it, in the session of the tests.
 
 
 @pytest.fixture
@@ -59,16 +59,16 @@ def store(tmp_path_factory) -> Path:
     return root
 
 
-def test_audit_says_equal_and_what_differs(run, store, tmp_path):
+def test_audit_prints_equal_or_the_differences(run, store, tmp_path):
     result = run("audit", store, store)
-    assert result.exit_code == 0 and "60 messages compared\n  equal" in result.output
+    assert result.exit_code == 0 and "60 messages\n  equal" in result.output
     with support.open_store(tmp_path / "slave"):
         result = run("audit", store, tmp_path / "slave", "-o", "json")
     found, = json.loads(result.output)
     assert result.exit_code == 1 and found["problems"] and found["messages"] == 0
 
 
-def test_audit_asks_the_name_server_for_stores(run, servers):
+def test_audit_gets_stores_from_the_name_server(run, servers):
     result = run("audit", "-n", servers.namesrv)
     assert result.exit_code == 0 and "note broker-a has no slave now: its master is 127.0.0.1:" in result.output
     assert json.loads(run("audit", "-n", servers.namesrv, "-o", "json").stdout) == []
@@ -79,41 +79,41 @@ def test_audit_asks_the_name_server_for_stores(run, servers):
         assert result.exit_code == 2 and "give MASTER_STORE and SLAVE_STORE" in result.output
 
 
-def test_rebuild_compares_with_what_is_there(run, store, tmp_path):
+def test_rebuild_compares_with_existing_files(run, store, tmp_path):
     result = run("rebuild", store, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert "60 units in 2 files of 2 queues, 60 keys in 1 index files" in result.output
-    assert "what the store has is equal" in result.output
+    assert "60 entries in 2 files of 2 queues, 60 keys in 1 index files" in result.output
+    assert "the store's queues and index are equal" in result.output
     again = run("rebuild", store, "--out", tmp_path / "out")
-    assert again.exit_code == 2 and "has files already" in again.output
+    assert again.exit_code == 2 and "already has files" in again.output
 
 
-def test_archive_and_restore_give_the_log_back(run, store, tmp_path):
+def test_archive_and_restore_reproduce_the_log(run, store, tmp_path):
     assert "60 messages, offsets 0 to" in run("archive", store, tmp_path / "archive").output
     assert "nothing new since offset" in run("archive", store, tmp_path / "archive").output
     assert "60 messages and" in (result := run("verify", tmp_path / "archive")).output
-    assert result.exit_code == 0 and "the archive is whole" in result.output
+    assert result.exit_code == 0 and "the archive is complete" in result.output
     assert "is not a valid time" in run("restore", tmp_path / "archive", tmp_path / "out", "--until", "soon").output
     assert "give OUT, or --topic" in run("restore", tmp_path / "archive").output
     result = run("restore", tmp_path / "archive", tmp_path / "out", "--until", "2100-01-01")
-    assert result.exit_code == 0 and "every CRC is as the manifests say" in result.output
+    assert result.exit_code == 0 and "every CRC matches the manifests" in result.output
     name = f"{0:020d}"
     assert (tmp_path / "out" / "commitlog" / name).read_bytes() == (store / "commitlog" / name).read_bytes()
 
 
-def test_report_is_a_page_of_its_own(run, store, tmp_path):
+def test_report_is_a_self_contained_page(run, store, tmp_path):
     result = run("report", store, tmp_path / "page.html", "-o", "json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
     assert found["messages"] == 60 and sum(count for _, count in found["sizes"]) == 60
     backlog, = found["backlog"]
     assert (backlog["topic"], backlog["group"], backlog["messages"], backlog["lost"]) == ("T0", "readers", 20, 0)
-    assert found["topicCount"] == 2 and not found["hottest"]  # 7 keys, used as often as one another
+    assert found["topicCount"] == 2 and not found["hottest"]  # 7 keys with the same number of uses
     page = (tmp_path / "page.html").read_text("utf-8")
     assert "T1" in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
 
 
-def test_replay_sends_what_is_chosen(run, spark, store, servers):
+def test_replay_sends_the_selected_messages(run, spark, store, servers):
     with DefaultMQProducer("maker", servers.namesrv) as producer:
         producer.send(Message("ReplayedHere", b"first"))
     options = ("-n", servers.namesrv, "--to", "ReplayedHere", "--subscribe", "T1", "--where", "keys = 'k1'")
@@ -126,7 +126,7 @@ def test_replay_sends_what_is_chosen(run, spark, store, servers):
     assert "--where" in run("replay", store, *options[:-1], "keys === ==").output
 
 
-def test_a_topic_of_an_archive_is_sent_again(run, spark, store, servers, tmp_path):
+def test_topic_of_an_archive_is_sent_again(run, spark, store, servers, tmp_path):
     with DefaultMQProducer("maker", servers.namesrv) as producer:
         producer.send(Message("RestoredHere", b"first"))
     run("archive", store, tmp_path / "archive")
@@ -138,14 +138,14 @@ def test_a_topic_of_an_archive_is_sent_again(run, spark, store, servers, tmp_pat
     assert run("restore", tmp_path / "archive", tmp_path / "out", *options).exit_code == 2
 
 
-def test_what_is_no_store_is_told_in_one_line(run, tmp_path):
+def test_path_that_is_not_a_store_is_reported_in_one_line(run, tmp_path):
     result = run("audit", tmp_path, tmp_path)
-    assert result.exit_code == 2 and result.output.startswith("Error: ") and "is no store" in result.output
+    assert result.exit_code == 2 and result.output.startswith("Error: ") and "is not a store" in result.output
     result = run("report", tmp_path, tmp_path / "page.html")
-    assert result.exit_code == 2 and "is no store" in result.output and len(result.output.splitlines()) == 1
+    assert result.exit_code == 2 and "is not a store" in result.output and len(result.output.splitlines()) == 1
 
 
-def test_settings_of_a_secured_cluster_go_to_the_sink(monkeypatch):
+def test_settings_of_a_secured_cluster_reach_the_sink(monkeypatch):
     seen = {}
 
     def replay(spark, source, name_server, target, options, **settings):
@@ -156,13 +156,13 @@ def test_settings_of_a_secured_cluster_go_to_the_sink(monkeypatch):
     monkeypatch.setattr(replay_job, "replay", replay)
     command = ["pipeline", "replay", "store", "-n", "127.0.0.1:1", "--set"]
     wrong = CliRunner().invoke(rmqha, [*command, "keyFile=/k"])
-    assert wrong.exit_code == 2 and "'keyFile' is no rocketmq.NAME=VALUE" in wrong.output
+    assert wrong.exit_code == 2 and "'keyFile' is not a valid rocketmq.NAME=VALUE" in wrong.output
     done = CliRunner().invoke(rmqha, [*command, "rocketmq.keyFile=/k=1", "--set", "rocketmq.namespace=n"])
     assert done.exit_code == 0, done.output
     assert seen["client"] == {"rocketmq.keyFile": "/k=1", "rocketmq.namespace": "n"}
 
 
-# What goes wrong before, at, and behind the start of Spark, as the person at the terminal reads it: one line.
+# Errors before, at, and after the start of Spark, as the user at the terminal sees them: one line.
 
 WITHOUT = """import sys
 for name in ("pyspark", "pyarrow", "pandas", "numpy"):
@@ -173,7 +173,7 @@ main()
 
 
 def outside(*arguments, code: str | None = None, **env) -> subprocess.CompletedProcess:
-    """`rmqha pipeline ...` as a process of its own."""
+    """Run `rmqha pipeline ...` as a separate process."""
     how = ["-c", code] if code else ["-m", "rmqha.tools.rmqha_command"]
     kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "NAMESRV_ADDR")}
     return subprocess.run([sys.executable, *how, "pipeline", *map(str, arguments)], capture_output=True, text=True,
@@ -187,7 +187,7 @@ def one_line(done: subprocess.CompletedProcess) -> str:
 
 
 def fake_java(folder: Path, says: str) -> str:
-    """A JAVA_HOME whose java says something, and ends."""
+    """Return a JAVA_HOME whose java prints a text and ends."""
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "java").write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
     (folder / "bin" / "java").chmod(0o755)
@@ -203,19 +203,19 @@ def test_help_and_wrong_usage_need_no_pyspark(tmp_path):
     assert said.startswith("`rmqha pipeline audit` needs the extra `spark` (") and "pip install" in said
 
 
-def test_no_java_is_one_line(tmp_path):
+def test_missing_java_is_one_line(tmp_path):
     said = one_line(outside("audit", tmp_path, tmp_path, PATH=str(tmp_path)))
-    assert said == "Spark needs Java 17 or later: there is no `java` on PATH, and JAVA_HOME is not set"
+    assert said == "Spark needs Java 17 or later: `java` is not on PATH, and JAVA_HOME is not set"
     said = one_line(outside("audit", tmp_path, tmp_path, JAVA_HOME="/nowhere"))
     assert said == "Spark needs Java 17 or later: JAVA_HOME is /nowhere, which has no bin/java"
 
 
 @pytest.mark.parametrize("says, wanted", [
     ("Error: LinkageError occurred: java.lang.UnsupportedClassVersionError: class file version 61.0",
-     "Spark needs Java 17 or later: the one that is there is older"),
+     "Spark needs Java 17 or later: the installed one is older"),
     ("Invalid maximum heap size: -Xmx9000g", "Spark does not start: Invalid maximum heap size: -Xmx9000g"),
     ("out of luck", "Spark does not start: out of luck (-v shows all)")])
-def test_a_java_that_does_not_do_is_one_line(tmp_path, says, wanted):
+def test_unusable_java_is_one_line(tmp_path, says, wanted):
     done = outside("audit", tmp_path, tmp_path, JAVA_HOME=fake_java(tmp_path / "jdk", says))
     assert one_line(done).startswith(wanted)
     shown = outside("audit", tmp_path, tmp_path, "-v", JAVA_HOME=str(tmp_path / "jdk"))
@@ -223,7 +223,7 @@ def test_a_java_that_does_not_do_is_one_line(tmp_path, says, wanted):
 
 
 @pytest.mark.parametrize("scheme", ["spark", "sc"])
-def test_a_master_that_is_not_there_is_one_line(tmp_path, scheme):
+def test_unreachable_master_is_one_line(tmp_path, scheme):
     master = f"{scheme}://127.0.0.1:{free_port()}"
     assert one_line(outside("audit", tmp_path, tmp_path, "--master", master)).startswith(
         f"no Spark master answers at {master} (127.0.0.1:")
@@ -237,7 +237,8 @@ def test_addresses_of_masters_are_tried_in_turn(monkeypatch):
     spark_start.check_master("sc://[::1]:2/;user_id=me")
     assert asked == [("a", 1), ("b", 2), ("[::1]", 2)]
     for wrong, wanted in (("spark://a:1,b", "a:1: refused; b:7077: refused"), ("sc://c", "c:15002: refused"),
-                          ("spark://a:x", "'a:x' is no host:port"), ("spark://", "'' is no host:port")):
+                          ("spark://a:x", "'a:x' is not a valid host:port"),
+                          ("spark://", "'' is not a valid host:port")):
         with pytest.raises(PipelineError, match=".*"):
             spark_start.check_master(wrong)
         try:
@@ -248,18 +249,19 @@ def test_addresses_of_masters_are_tried_in_turn(monkeypatch):
 
 @pytest.mark.parametrize("job", [("rebuild", "STORE", "--out"), ("archive", "STORE"), ("restore", "STORE"),
                                  ("report", "STORE")])
-def test_an_output_that_can_not_be_written_is_told_before_the_work(tmp_path, job):
+def test_unwritable_output_is_reported_before_the_work(tmp_path, job):
     (tmp_path / "file").write_text("")
     words = [str(tmp_path) if word == "STORE" else word for word in job]
-    said = one_line(outside(*words, tmp_path / "file" / "out", PATH=str(tmp_path)))  # no Java: it would be told next
+    # No Java on PATH: it would be the next error.
+    said = one_line(outside(*words, tmp_path / "file" / "out", PATH=str(tmp_path)))
     assert said.startswith(f"{tmp_path}/file/out can't be written: ")
 
 
-def test_outputs(tmp_path):
+def test_outputs_are_checked_without_creating_them(tmp_path):
     (tmp_path / "file").write_text("")
     check_file(str(tmp_path / "page.html"))
     check_folder(str(tmp_path / "a" / "b"))
-    check_folder("hdfs://name-node/archive")  # Spark's matter
+    check_folder("hdfs://name-node/archive")  # checked by Spark
     check_folder(f"file:{tmp_path}/x")
     assert sorted(os.listdir(tmp_path)) == ["file"]
     for path in (str(tmp_path), str(tmp_path / "none" / "page.html"), "/proc/page.html"):
@@ -272,10 +274,10 @@ def test_outputs(tmp_path):
 
 
 @pytest.mark.parametrize("memory", ["lots", "0g", "512", "-1g", "512m", ""])
-def test_a_size_that_is_none(tmp_path, memory):
+def test_invalid_size_of_memory_is_refused(tmp_path, memory):
     done = outside("audit", tmp_path, tmp_path, "--memory", memory)
     assert done.returncode == 2 and any(
-        text in done.stderr for text in ("is not a valid size", "less than 1 MiB", "a duration, not a size; MiB are M"))
+        text in done.stderr for text in ("is not a valid size", "less than 1 MiB", "a duration, not a size; MiB is M"))
 
 
 @pytest.mark.parametrize("condition, wanted", [
@@ -283,32 +285,32 @@ def test_a_size_that_is_none(tmp_path, memory):
     ("nope = 1", "with name `nope` cannot be resolved."),
     ("tags", '"tags" of type "STRING" is not a boolean.'), ("f(tags)", "`f`"), ("count(*) > 1", "count(1)"),
     ("cast(topic as int) = 1", "The value 'T"), ("1 / (queueId - queueId) > 1", "Division by zero.")])
-def test_a_condition_that_spark_does_not_take_is_one_line(run, store, condition, wanted):
+def test_condition_that_spark_refuses_is_one_line(run, store, condition, wanted):
     spark_start.quiet_loggers()
     result = run("replay", store, "-n", "127.0.0.1:1", "--dry-run", "--where", condition)
     assert result.exit_code == 2 and result.stderr.startswith("Error: ") and wanted in result.stderr, result.stderr
     assert result.stderr.count("\n") == 1 and "\tat " not in result.stderr and not result.stdout
 
 
-def test_spark_is_not_heard_unless_asked_for(store):
+def test_spark_prints_nothing_unless_asked(store):
     replay = ("replay", store, "-n", "127.0.0.1:1", "--dry-run", "--master", "local[1]", "--memory", "512M", "--where")
     assert one_line(outside(*replay, "nope = 1")).startswith("--where 'nope = 1': A column")
 
 
-def test_an_interrupt_at_the_start_ends_it_and_leaves_no_jvm(tmp_path):
+def test_interrupt_at_the_start_ends_the_command_and_leaves_no_jvm(tmp_path):
     words = [sys.executable, "-m", "rmqha.launch", "rmqha", "pipeline", "audit", tmp_path, tmp_path]
     process = subprocess.Popen(start_as.command(words, ctrl_c=True), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     own, children = psutil.Process(process.pid), []
-    wait_until(lambda: children.extend(own.children()) or children, 60_000, "the JVM is started")
+    wait_until(lambda: children.extend(own.children()) or children, 60_000, "the JVM has started")
     process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=600)  # a JVM that lives would hold the pipes
+    out, said = process.communicate(timeout=600)  # a running JVM would hold the pipes
     assert (process.returncode, out, said) == (130, "", "interrupted\n")
     wait_until(lambda: all(has_ended(child.pid) for child in children), 60_000, "the end of the JVM")
 
 
 class Master:
-    """A session at a master that gives no executor, or one."""
+    """A session at a master that provides no executor, or one."""
 
     def __init__(self, executors: int, dynamic: str = "false") -> None:
         self._jsc = self.conf = self.sparkContext = self
@@ -327,24 +329,24 @@ class Master:
         return self._dynamic
 
 
-def test_a_master_without_executors_is_noted(monkeypatch):
+def test_master_without_executors_is_noted(monkeypatch):
     monkeypatch.setattr(spark_start, "FIRST_EXECUTOR_S", 0.3)
     notes: list[str] = []
     for master, session in (("spark://a:1", Master(1)), ("local[2]", Master(0)), ("spark://a:1", Master(0, "true"))):
         spark_start.note_missing_executors(session, master, notes.append)
     assert not notes
     spark_start.note_missing_executors(Master(0), "spark://a:1", notes.append)
-    assert len(notes) == 1 and notes[0].startswith("note spark://a:1 has given no executor within 0.3 s")
+    assert len(notes) == 1 and notes[0].startswith("note spark://a:1 has not provided an executor within 0.3 s")
 
 
-def test_a_jvm_that_is_gone_is_told_whatever_fails_behind_it():
+def test_ended_jvm_is_reported_whatever_fails_after_it():
     try:
         try:
             raise spark_error("Answer from Java side is empty", "Py4JNetworkError", "py4j.protocol")
         finally:
             raise ConnectionRefusedError("Connection refused")
     except ConnectionRefusedError as error:
-        assert told(error).startswith("Spark's JVM is gone (Answer from Java side is empty)")
+        assert told(error).startswith("Spark's JVM has ended (Answer from Java side is empty)")
     assert told(ConnectionRefusedError("x")) is None and told(PipelineError("a\nb")) == "a b"
 
 
@@ -361,9 +363,9 @@ def spark_error(text: str, kind: str = "PythonException", module: str = "pyspark
     ("An error occurred while calling o49.x.\n: org.apache.spark.SparkException: Job aborted.\n\tat a.b(C.java:1)\n"
      "Caused by: java.io.IOException: No space left on device\n\t... 3 more", "Py4JJavaError",
      "Spark: IOException: No space left on device"),
-    ("Answer from Java side is empty", "Py4JNetworkError", "Spark's JVM is gone (Answer from Java side is empty)"),
+    ("Answer from Java side is empty", "Py4JNetworkError", "Spark's JVM has ended (Answer from Java side is empty)"),
 ])
-def test_what_spark_says_becomes_one_line(text, kind, wanted):
+def test_error_of_spark_becomes_one_line(text, kind, wanted):
     said = told_by_spark(spark_error(text, kind, "py4j.protocol" if kind.startswith("Py4J") else "pyspark.errors"))
     assert said.startswith(wanted) and "\n" not in said
 
@@ -375,13 +377,13 @@ def test_any_text_of_spark_becomes_one_line(text, kind):
     told_by_task(spark_error(text))
 
 
-def test_errors_of_others_are_theirs():
+def test_errors_of_other_libraries_are_not_taken_for_sparks():
     assert told_by_spark(ValueError("x")) is None
     text = "Traceback\nrmqha.pipeline.options.PipelineError: /s is gone\n\tat x"
     assert told_by_task(spark_error(text)) == "/s is gone"
 
 
-# What users read of an error: Spark prints the whole traceback of a data source before it.
+# Errors as users see them: Spark prints the whole traceback of a data source before the message.
 
 
 def _deep(error, depth=20):
@@ -405,7 +407,7 @@ def _read(error):
 
 
 @pytest.mark.parametrize("run", [_asked, lambda error: list(_read(error))])
-def test_a_pipeline_error_is_told_without_the_way_it_came(run):
+def test_pipeline_error_is_shown_without_its_traceback(run):
     with pytest.raises(PipelineError) as raised:
         run(PipelineError("what is wrong"))
     printed = "".join(traceback.format_exception(raised.value))
@@ -417,7 +419,7 @@ def test_a_pipeline_error_is_told_without_the_way_it_came(run):
     assert "_deep" in printed and "KeyError" in printed
 
 
-def test_what_comes_before_the_error_is_given():
+def test_items_before_the_error_are_returned():
     items = _read(PipelineError("later"))
     assert next(items) == 1
     with pytest.raises(PipelineError, match="later"):

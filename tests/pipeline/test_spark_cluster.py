@@ -1,6 +1,6 @@
 """Every job on a real standalone cluster (a master, two workers) through Spark Connect, and directly (long).
 
-PYSPARK_PYTHON is set by nobody but the session itself; a Connect server has its own.
+Only the session itself sets PYSPARK_PYTHON; a Connect server has its own.
 """
 import json
 import shutil
@@ -24,14 +24,14 @@ _TIMEOUT_S = 600
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A running cluster."""
+    """Yield a running cluster."""
     with SparkCluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory) -> tuple[Path, Path]:
-    """A master's store and a copy, seen by both workers at the same path."""
+    """Return a master's store and a copy, which both workers see at the same path."""
     shared = tmp_path_factory.mktemp("shared")
     with support.open_store(shared / "master") as store:
         for number in range(COUNT):
@@ -43,7 +43,7 @@ def stores(tmp_path_factory) -> tuple[Path, Path]:
 
 
 def check_all_jobs(master: str, stores: tuple[Path, Path], out: Path, name_server: str) -> dict:
-    """Run every job at `master` in a process of its own, and look at what each gave."""
+    """Run every job at `master` in a separate process, and check each result."""
     with DefaultMQProducer("maker", name_server) as producer:
         before = producer.send(Message("Replayed", b"first")).queue_offset is not None
     assert before

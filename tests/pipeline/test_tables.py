@@ -1,4 +1,4 @@
-"""Tables of a catalog, the tour of docs/pipeline.md, and formats that Spark finds by itself."""
+"""Tables of a catalog, the tour of docs/spark/index.md, and formats that Spark finds automatically."""
 import re
 import shutil
 import zipfile
@@ -24,7 +24,7 @@ from tests.native.test_install import (
 from tests.store import support
 from tests.support.sources import ROOT
 
-# Tables of a catalog, `CREATE TABLE ... USING`: both formats get the options with which the table was made.
+# Tables of a catalog, `CREATE TABLE ... USING`: both formats get the options with which the table was created.
 
 LOG = "`rocketmq-commitlog`"
 SCHEMA = StructType([StructField("topic", StringType(), True, {"mine": 1}), StructField("queueId", IntegerType())])
@@ -32,7 +32,7 @@ SCHEMA = StructType([StructField("topic", StringType(), True, {"mine": 1}), Stru
 
 @pytest.fixture
 def tables(spark):
-    """Names of tables, which are dropped at the end."""
+    """Yield names of tables, which are dropped at the end."""
     names = ["kept_log", "kept_part", "kept_queue", "kept_sink", "kept_columns"]
     yield names
     for name in names:
@@ -43,7 +43,7 @@ def count(spark, query):
     return spark.sql(query).first()[0]
 
 
-def test_a_store_as_a_table_of_the_catalog(spark, tables, tmp_path):
+def test_store_is_a_table_of_the_catalog(spark, tables, tmp_path):
     store = tmp_path / "a store"
     with support.open_store(store) as running:
         for number in range(60):
@@ -61,17 +61,17 @@ def test_a_store_as_a_table_of_the_catalog(spark, tables, tmp_path):
     with support.open_store(store) as running:
         support.put(running, support.message("Topic1", 0, b"later"))
         support.wait_dispatched(running)
-    assert count(spark, f"SELECT count(*) FROM {part}") == 31  # each query sees what is there
+    assert count(spark, f"SELECT count(*) FROM {part}") == 31  # each query sees the current messages
     spark.sql(f"CREATE TABLE {columns} (topic STRING) USING {LOG} OPTIONS (path '{store}')")
     with pytest.raises(Exception, match="CREATE TABLE name USING `rocketmq-commitlog` OPTIONS"):
         spark.sql(f"SELECT * FROM {columns}").collect()
     assert count(spark, f"SELECT count(*) FROM {columns} WITH (path = '{store}')") == 61
     for name in (whole, part, columns):
         spark.sql(f"DROP TABLE {name}")
-    assert any((store / "commitlog").iterdir())  # a dropped table leaves the store alone
+    assert any((store / "commitlog").iterdir())  # a dropped table does not affect the store
 
 
-def test_a_topic_as_a_table_to_read_and_to_write(spark, tables, servers):
+def test_topic_is_a_table_for_reading_and_writing(spark, tables, servers):
     _, _, queue, sink, _ = tables
     with DefaultMQProducer("tables", servers.namesrv) as producer:
         producer.send(Message("KeptTable", b"first", keys="k0"))
@@ -81,14 +81,14 @@ def test_a_topic_as_a_table_to_read_and_to_write(spark, tables, servers):
     rows = spark.sql(f"SELECT CAST(body AS STRING) AS body, keys FROM {queue}").collect()
     assert {(row.body, row.keys) for row in rows} == {("first", "k0"), ("A", "k1"), ("B", "k2")}
     assert count(spark, f"SELECT count(*) FROM {queue} WITH (pullBatchSize = '1')") == 3
-    with pytest.raises(Exception, match="only added to a topic"):
+    with pytest.raises(Exception, match="only be appended to a topic"):
         spark.sql(f"INSERT OVERWRITE {queue} (body, keys) VALUES (X'43', 'k3')")
-    with pytest.raises(Exception, match="rocketmq.secretKey must not be among them"):
+    with pytest.raises(Exception, match="rocketmq.secretKey must not be one of them"):
         spark.sql(f"CREATE TABLE {sink} USING rocketmq OPTIONS (nameServer 'x:1', topic 'T', `rocketmq.accessKey` 'a', "
                   "`rocketmq.secretKey` 'secret')")
 
 
-def test_options_go_into_the_schema_and_come_back():
+def test_options_are_written_to_the_schema_and_read_from_it():
     given = {"provider": "f", "owner": "me", "comment": "c", "location": "file:/a b/*", "path": "file:/a b/*",
              "subscribe": "T", "option.subscribe": "T", "mine": "x"}
     options = options_of_new_table(given, "f")
@@ -109,7 +109,7 @@ def test_path_of_a_location(location, path):
     assert options_of_new_table({"provider": "f", "path": location}, "f") == {"path": path}
 
 
-def test_a_reader_without_options_is_told_where_they_come_from():
+def test_reader_without_options_names_their_source():
     assert options_of_new_table({"path": "/a"}, "f") is None
     with pytest.raises(PipelineError, match="CREATE TABLE name USING `f` OPTIONS"):
         reader_options({}, SCHEMA, "f", ("path",))
@@ -117,19 +117,19 @@ def test_a_reader_without_options_is_told_where_they_come_from():
         options_of_new_table({"provider": "f", "option.SECRETKEY": "s"}, "f", ("secretKey",))
 
 
-# The tour of docs/pipeline.md runs, and the tables there name the options that there are.
+# The tour of docs/spark/index.md runs, and the tables there name the existing options.
 
 DOCS = Path(__file__).parents[2] / "docs"
-TEXT = "".join((DOCS / name).read_text("utf-8") for name in ("pipeline.md", "pipeline-live.md"))
+TEXT = "".join((DOCS / name).read_text("utf-8") for name in ("spark/index.md", "spark/live-clusters.md"))
 
 
-def test_the_tour_runs(spark, tmp_path, capsys, monkeypatch):
-    tour = run_path(str(DOCS / "pipeline_tour.py"))
+def test_tour_runs(spark, tmp_path, capsys, monkeypatch):
+    tour = run_path(str(DOCS / "spark/tour.py"))
     store = tmp_path / "store"
     with support.open_store(store) as running:
         for number in range(40):
             support.put(running, support.message(f"T{number % 2}", KEYS=str(number)))
-    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # it is the session of all tests
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # the session of all tests
     tour["main"](str(store), str(tmp_path))
     printed = capsys.readouterr().out
     assert "40 messages: " in printed and "byte for byte as they were" in printed and "wrong CRC: 0" in printed
@@ -138,16 +138,16 @@ def test_the_tour_runs(spark, tmp_path, capsys, monkeypatch):
 def test_every_option_is_in_the_tables():
     options = {*commit_log_source.OPTIONS, *cluster_source.READ_OPTIONS, *cluster_source.WRITE_OPTIONS}
     missing = [name for name in options if not re.search(rf"\b{name}\b", TEXT)]
-    assert missing == ["paths"]  # what Spark makes of .load([...])
+    assert missing == ["paths"]  # made by Spark from .load([...])
 
 
-# Spark finds the formats by itself: their modules are installed at the top level, where its search looks.
+# Spark finds the formats automatically: their modules are installed at the top level, where its search looks.
 
 MODULES = {"pyspark_rocketmq.py", "pyspark_rocketmq_commitlog.py"}
 
 
 @pytest.mark.parametrize("hook", ["build_wheel", "build_editable"])
-def test_the_modules_are_at_the_top_of_the_wheel_and_in_its_record(checkout, hook):
+def test_modules_are_at_the_top_of_the_wheel_and_in_its_record(checkout, hook):
     shutil.copytree(ROOT / "rmqha" / "pipeline", checkout / "rmqha" / "pipeline")
     wheel = build(checkout, hook, "/bin/false")
     assert MODULES < set(names(wheel))

@@ -1,4 +1,4 @@
-"""Work in tasks: order, progress, errors, merging; and whose Python it is."""
+"""Work in tasks: order, progress, errors, merging, and the Python that runs it."""
 import ast
 import logging
 import os
@@ -14,7 +14,7 @@ from rmqha.pipeline.progress import merge_tasks, run_tasks
 from rmqha.pipeline.session import register, use_this_python
 from tests.support.sources import ROOT, modules
 
-# Where a session of Spark Connect is none of the cases, or is asked for before.
+# Files in which a session of Spark Connect can't occur, or is checked for before.
 CLASSIC_ONLY = {"rmqha/pipeline/session.py", "rmqha/pipeline/progress.py", "rmqha/pipeline/job_command.py",
                 "rmqha/pipeline/spark_start.py", "rmqha/pipeline/archive/archive.py",
                 "rmqha/pipeline/archive/archive_files.py"}
@@ -22,17 +22,17 @@ NOT_ON_CONNECT = {"sparkContext", "rdd", "toLocalIterator", "_jvm", "_jsc", "_jd
                   "foreachPartition"}
 
 
-def test_results_come_in_the_order_of_the_items_however_many_tasks_there_are(spark):
+def test_results_are_in_the_order_of_the_items_with_any_number_of_tasks(spark):
     assert run_tasks(spark, lambda item: item * 2, []) == []
     assert run_tasks(spark, lambda item: item * 2, "abcde") == ["aa", "bb", "cc", "dd", "ee"]
     assert run_tasks(spark, lambda item: (item, os.getpid()), range(50), most_tasks=3)[49][0] == 49
 
 
-def test_what_a_worker_has_imported_is_no_garbage_to_look_at_behind_each_task(spark):
+def test_imported_objects_of_a_worker_are_not_collected_after_each_task(spark):
     def counts(_item):
         import gc
         return gc.get_freeze_count(), len(gc.get_objects())
-    for frozen, looked_at in run_tasks(spark, counts, range(12))[6:]:  # at most two workers have begun
+    for frozen, looked_at in run_tasks(spark, counts, range(12))[6:]:  # at most two workers have started
         assert frozen > 20_000 > 5_000 > looked_at
 
 
@@ -44,7 +44,7 @@ def _bases(node):
 
 
 def _home(classes, name):
-    """The module of the method that Spark calls in a task, be it inherited."""
+    """Return the module of the method that Spark calls in a task, which may be inherited."""
     path, node = classes[name]
     if any(isinstance(each, ast.FunctionDef) and each.name in ("read", "write") for each in node.body):
         return path
@@ -63,7 +63,7 @@ def test_all_tasks_begin_by_settling_their_worker():
     assert entries and entries | mapped == settled
 
 
-def test_progress_comes_to_all_and_never_goes_back(spark):
+def test_progress_reaches_the_total_and_never_decreases(spark):
     import time
     heard = []
     run_tasks(spark, lambda item: time.sleep(0.4), range(6), lambda done, total: heard.append((done, total)))
@@ -72,7 +72,7 @@ def test_progress_comes_to_all_and_never_goes_back(spark):
 
 
 @pytest.mark.parametrize("merged_by_driver", [100, 5])
-def test_merged_results_are_one_whoever_merges_them(spark, monkeypatch, merged_by_driver):
+def test_merged_results_are_the_same_with_either_merger(spark, monkeypatch, merged_by_driver):
     monkeypatch.setattr(progress, "MERGED_BY_DRIVER", merged_by_driver)
     monkeypatch.setattr(progress, "MERGERS", 2)
     assert merge_tasks(spark, lambda item: {item}, [], set.union) is None
@@ -80,7 +80,7 @@ def test_merged_results_are_one_whoever_merges_them(spark, monkeypatch, merged_b
 
 
 @pytest.mark.parametrize("merged_by_driver", [100, 5])
-def test_the_first_error_of_a_task_is_raised_as_it_was(spark, monkeypatch, merged_by_driver):
+def test_first_error_of_a_task_is_raised_unchanged(spark, monkeypatch, merged_by_driver):
     monkeypatch.setattr(progress, "MERGED_BY_DRIVER", merged_by_driver)
 
     def work(item):
@@ -93,9 +93,9 @@ def test_the_first_error_of_a_task_is_raised_as_it_was(spark, monkeypatch, merge
         merge_tasks(spark, work, range(10), max)
 
 
-def test_a_python_that_can_not_do_it_is_named(spark, monkeypatch):
+def test_unusable_python_is_named(spark, monkeypatch):
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python3")
-    with pytest.raises(PipelineError, match="set PYSPARK_PYTHON to it before the session is made.*Cannot run program"):
+    with pytest.raises(PipelineError, match="set PYSPARK_PYTHON to it before the session is created.*Cannot run"):
         run_tasks(spark, lambda item: item, range(2))
 
 
@@ -109,7 +109,7 @@ def test_tasks_of_a_session_without_pyspark_python_run_in_this_one(spark, monkey
     assert run_tasks(spark, lambda item: sys.executable, range(1)) == [sys.executable]
 
 
-def test_slower_tasks_are_warned_of(spark, caplog, monkeypatch):
+def test_slower_tasks_cause_a_warning(spark, caplog, monkeypatch):
     monkeypatch.setattr(progress, "_rows", lambda table: iter([(0, progress._Told(1, None, compiled=False))]))
     monkeypatch.setattr(progress.bulk, "is_compiled", lambda: True)
     with caplog.at_level(logging.WARNING):
@@ -117,7 +117,7 @@ def test_slower_tasks_are_warned_of(spark, caplog, monkeypatch):
     assert "--py-files" in caplog.text
 
 
-def test_rmqha_works_out_of_a_zip_and_says_that_it_is_slower(tmp_path):
+def test_rmqha_works_from_a_zip_and_reports_that_it_is_slower(tmp_path):
     with zipfile.ZipFile(tmp_path / "rmqha.zip", "w") as archive:
         for path in (ROOT / "rmqha").rglob("*"):
             if path.suffix in (".py", ".so", ".json"):
@@ -126,7 +126,7 @@ def test_rmqha_works_out_of_a_zip_and_says_that_it_is_slower(tmp_path):
             "from rmqha.native import kernels\nprint(rmqha.__file__, kernels.told())")
     done = subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path / 'rmqha.zip')!r})\n"
                            + code], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
-    assert done.stdout.startswith(str(tmp_path / "rmqha.zip")) and "which comes in a zip file" in done.stdout
+    assert done.stdout.startswith(str(tmp_path / "rmqha.zip")) and "rmqha is in a zip file" in done.stdout
 
 
 def test_jobs_and_formats_use_nothing_that_spark_connect_lacks():

@@ -1,1 +1,1 @@
-"""The log as an archive of tables, and back, byte for byte."""
+"""Archives of commit logs as Parquet tables, and the way back, byte for byte."""

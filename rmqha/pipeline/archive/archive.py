@@ -1,11 +1,24 @@
-"""The job `archive`: new messages of a commit log as Parquet by day, with all that is needed to restore the log.
+"""The job `archive`: appends the new messages of a commit log to Parquet files by day, with all that a restore needs.
 
-The job continues where the archive ends, in runs of many files of the log; a run counts once its manifest is
-written. Each run reads the log once, with as many tasks as there are cores. They partition the messages by topic and
-pass them to the tasks that write. A repeated job adds nothing twice, and an interrupted run is repeated by the next
-job.
+The job continues at the end of the archive, in runs of many files of the log. Each run reads the log once, with as many
+tasks as there are cores. They partition the messages by topic and pass them to the tasks that write.
 
-`expire` removes old runs, from the beginning of the archive.
+Commit protocol of a run. A job may be killed at any moment, a task of Spark may run twice, and object stores have no
+rename; still each message must be in the archive once. So no file counts because it exists: a run counts once its
+manifest is written, and a manifest lists the files of its run by name. `_archive_run` does in this order:
+
+1. Write the messages to a folder with a new random name, so that a repeated run never meets older files.
+2. Read what the tasks found beside the messages (pieces, residues) and check that it covers the range without gaps.
+3. Count the messages in the Parquet files, compare with the log's count, and fsync files and folders.
+4. Check that no other process broke the lock: then its run may cover the same offsets.
+5. Write the manifest, all or nothing. This commits the run.
+
+A crash before step 5 leaves a folder that no manifest names; the next job repeats the range and removes the folder
+(`_clear_unfinished`). A crash after it loses nothing: the next job begins where the last manifest ends. A manifest
+written any earlier would count files that are incomplete or not yet on disk.
+
+`expire` removes old runs, from the beginning of the archive. It works in the reverse order: first the manifests, so
+that the runs no longer count, then the files.
 """
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -42,8 +55,8 @@ from rmqha.pipeline.session import blame_python, is_connect, use_this_python
 
 
 def expire(files: ArchiveFiles, manifests: Manifests, before: int, table: str | None = None) -> list[str]:
-    """Names of the runs that were removed: those at the beginning of the archive whose messages were all stored before
-    `before` (ms). The last run stays, so the archive knows where to go on. The caller has the lock.
+    """Remove the runs at the beginning of the archive whose messages were all stored before `before` (ms), and return
+    their names. The last run stays, so that the archive knows where to continue. The caller holds the lock.
     """
     all_of_them = manifests.all()
     kept = next((number for number, each in enumerate(all_of_them) if each.maxTime >= before), len(all_of_them))
@@ -53,7 +66,7 @@ def expire(files: ArchiveFiles, manifests: Manifests, before: int, table: str | 
         if table is not None:
             from rmqha.pipeline.archive.archive_table import IcebergTable
             IcebergTable(table, files.root).remove_before(all_of_them[kept].begin)
-        # first they count no more, then they are removed
+        # They stop counting before they are removed.
         manifests.keep_from(all_of_them[kept])
         files.remove(each.folder for each in gone)
     if all_of_them:
@@ -70,19 +83,22 @@ Progress = Callable[[int, int], None]
 
 
 class Sizes(NamedTuple):
-    """How work and files are cut, in bytes of log but for `file`."""
+    """The sizes of work and files, in bytes of log except for `file`."""
 
     piece: int = ranges.DEFAULT_PARTITION_BYTES
     run: int = 64 << 30
-    file: int = 256 << 20  # of a Parquet file
-    chunk: int = 4 << 30  # its messages lie in files of their own, at most so much is sorted by one task
+    # Of a Parquet file.
+    file: int = 256 << 20
+    # A chunk's messages go to separate files, so one task sorts at most this much.
+    chunk: int = 4 << 30
     row_group: int = 16 << 20
-    share: float = 0.25  # how many bytes of Parquet become of a byte of log, roughly
+    # Rough number of bytes of Parquet per byte of log.
+    share: float = 0.25
 
 
 @dataclass
 class Archived:
-    """What was done: `ranges` are the runs that were added now, `expired` those that were removed."""
+    """The result of a job: `ranges` are the runs that it added, `expired` those that it removed."""
 
     source: str
     archive: str
@@ -100,12 +116,12 @@ class Archived:
 def archive(spark: SparkSession, source: str, target: str, come_to: Progress = lambda done, total: None, *,
             fail_on_data_loss: bool = True, sizes: Sizes | None = None, expire_before: int | None = None,
             break_lock: bool = False, table: str | None = None) -> Archived:
-    """Add to the archive at `target` what the log at `source` has and it has not. Runs whose messages were all stored
-    before `expire_before` (ms) are removed; the last one stays. With `table` (catalog.namespace.name) the files are
-    committed to an Iceberg table too.
+    """Append to the archive at `target` what is new in the log at `source`. Runs whose messages were all stored before
+    `expire_before` (ms) are removed; the last one stays. With `table` (catalog.namespace.name) the files are also
+    committed to an Iceberg table.
 
-    PipelineError when the log has lost what would come next, unless data loss is allowed, when it is another log, or
-    when another process writes to the archive.
+    PipelineError if the log has lost what would come next, unless data loss is allowed; if it is another log; or if
+    another process writes to the archive.
     """
     logs = find_logs([source])
     if len(logs) != 1:
@@ -146,13 +162,13 @@ class _Job:
             come_to(number, len(runs))
 
     def _begin(self, last: Manifest | None, result: Archived, fail_on_data_loss: bool) -> int:
-        """Where to go on."""
+        """Return the offset at which to continue."""
         log = self._log
         if last is None:
             return log.min_offset
         if last.end > result.end:
             raise PipelineError(f"{log.path} ends at offset {result.end}, the archive at {last.end}: it is another "
-                                "log, or was cut off")
+                                "log, or was truncated")
         if log.min_offset > last.end:
             if fail_on_data_loss:
                 raise ranges.data_loss(f"{log.path} begins at offset {log.min_offset}, the archive ends at {last.end}")
@@ -166,20 +182,22 @@ class _Job:
         return max(last.end, log.min_offset)
 
     def _clear_unfinished(self, last: Manifest | None, begin: int) -> None:
-        """Remove what runs that were broken off have left: those began where this one does, or the archive ends."""
+        """Remove the remains of interrupted runs, which began where this one does, or where the archive ends."""
         left = self._files.runs(DATA, f"run={begin:020d}-")
         if last is None:
             others = sorted(set(self._files.runs(DATA, "run=")) - set(left))
             if others:
-                raise PipelineError(f"{self._files.root} has messages ({others[0]} and so on) but no manifest: "
-                                    "somebody removed its folder _manifest, or a first run was broken off and the log "
-                                    "went on. Give another place, or remove what is there")
+                raise PipelineError(f"{self._files.root} has messages ({others[0]} and so on) but no manifest: its "
+                                    "folder _manifest was removed, or the first run was interrupted and the log has "
+                                    "changed since. Use another place, or remove the files there")
         else:
             left += self._files.runs(DATA, f"run={last.end:020d}-")
         self._files.remove(f"{DATA}/{name}" for name in dict.fromkeys(left))
 
     def _runs(self, begin: int, end: int, notes: list[str] | None) -> Iterator[tuple[int, int]]:
-        """What one run takes: whole files of the log, without gaps. `notes`: where gaps are told; None: an error."""
+        """Yield the ranges of the runs: whole files of the log, without gaps. Gaps are added to `notes`; None: an
+        error.
+        """
         first, position = begin, begin
         for segment in self._log.segments:
             low, high = max(segment.start, begin), min(segment.end, end)
@@ -211,7 +229,7 @@ class _Job:
             self._files.path(f"{manifest.folder}/{path}") for path in manifest.files)).count() if manifest.files else 0
         if found != manifest.rows:
             raise PipelineError(f"{found} messages were written to {self._files.path(manifest.folder)}, the log has "
-                                f"{manifest.rows}: something else wrote or removed files there")
+                                f"{manifest.rows}: another process wrote or removed files there")
         self._files.sync([f"{manifest.folder}/{path}" for path in manifest.files])
         self._files.sync(sorted({f"{manifest.folder}/{path.rpartition('/')[0]}" for path in manifest.files}))
         self._lock.check()
@@ -223,7 +241,8 @@ class _Job:
         use_this_python(self._spark)
         rows = map_in_tasks(self._spark.range(0, len(tasks), 1, len(tasks)), _scanning(tasks), SCHEMA)
         before = self._spark.conf.get(_TIMES)
-        self._spark.conf.set(_TIMES, "TIMESTAMP_MICROS")  # the older INT96 has no statistics
+        # The older INT96 has no statistics.
+        self._spark.conf.set(_TIMES, "TIMESTAMP_MICROS")
         try:
             with blame_python():
                 (rows.repartitionById(buckets, "bucket").drop("bucket")
@@ -235,7 +254,7 @@ class _Job:
             self._spark.conf.set(_TIMES, before)
 
     def _tasks(self, manifest: Manifest) -> tuple[list[Task], int]:
-        """(what each task scans, how many buckets there are): each stretch of the log has its own buckets."""
+        """Return (what each task scans, the number of buckets): each stretch of the log has its own buckets."""
         sizes, begin, end = self._sizes, manifest.begin, manifest.end
         spans = ranges.ranges_of(self._log, begin, end, sizes.piece, True)
         chunks = -(-(end - begin) // sizes.chunk)
@@ -247,11 +266,12 @@ class _Job:
     def _cores(self) -> int:
         if not is_connect(self._spark):
             return int(self._spark.sparkContext.defaultParallelism)
-        numbers = self._spark.range(1 << 20).select(f.spark_partition_id())  # as many parts as there are cores
+        # It has as many parts as there are cores.
+        numbers = self._spark.range(1 << 20).select(f.spark_partition_id())
         return int(numbers.distinct().count())
 
     def _take_frames(self, manifest: Manifest) -> None:
-        """What the tasks have found beside the messages."""
+        """Read into the manifest what the tasks found beside the messages."""
         path = self._files.path(f"{manifest.folder}/{FRAMES}")
         frames = self._spark.read.schema(MESSAGES).parquet(path).select("tags", "keys", "storedBody").toArrow()
         pieces, times = _unpack(frames, manifest)
@@ -274,7 +294,7 @@ class _Job:
         manifest.tail = self._tail(manifest)
 
     def _gap(self, begin: int, end: int, manifest: Manifest) -> Piece:
-        """Bytes in which no record begins, between two pieces: a blank that is longer than what is never cut."""
+        """Return a piece for bytes between two pieces in which no record begins: a blank longer than the uncut end."""
         segment = next(each for each in self._log.segments if each.start <= begin < each.end)
         span = ByteRange(segment.path, segment.start, begin, end, end, True)
         frames = pa.Table.from_batches(list(scan_gap(span))).select(["tags", "keys", "storedBody"])
@@ -287,10 +307,10 @@ class _Job:
 
 
 def _unpack(frames: pa.Table, manifest: Manifest) -> tuple[list[Piece], list[tuple[int, int]]]:
-    """(pieces, (first, last) store time of each); residues go to the manifest."""
+    """Return (pieces, (first, last) store time of each); residues are added to the manifest."""
     pieces, times = [], []
     for kind, numbers, data in zip(*(column.to_pylist() for column in frames.columns), strict=True):
-        values = parse_json(numbers, "what a task has sent")
+        values = parse_json(numbers, "the answer of a task")
         if kind == PIECE:
             pieces.append(Piece(*values[:-2]))
             times += [(values[-2], values[-1])] if values[3] else []
@@ -308,7 +328,7 @@ def _scanning(tasks: Sequence[Task]) -> Callable[[Iterator[pa.RecordBatch]], Ite
 
 
 def crc_of(path: str, begin: int, end: int) -> int:
-    """CRC32 of bytes of a file; those behind its end count as missing."""
+    """Return the CRC32 of a range of a file; bytes after its end are left out."""
     crc, position, fd = 0, begin, open_file(path, begin)
     with open(fd, "rb"):
         while position < end and (data := pread(fd, min(_BLOCK, end - position), position)):

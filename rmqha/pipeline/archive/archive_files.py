@@ -1,32 +1,33 @@
 """The format of an archive, and access to its files, lock and manifests; shared by the jobs.
 
-PATH is a folder of any file system that Spark reaches: file:, hdfs:, s3a:, viewfs: and others.
+PATH is a folder in any file system that Spark reaches: file:, hdfs:, s3a:, viewfs: and others.
 
     PATH/data/run=<begin>-<end>-<id>/day=<day>/*.parquet   messages of one run of the job (offsets of 20 digits each),
                                                            sorted by topic, queue and offset within each file
     PATH/_manifest/<begin>-<end>-<id>.json                 what the run added, written last: without it the run does
                                                            not count
-    PATH/_manifest/<begin>-<end>-<id>.jsonl.gz             many manifests, one a line, in the place of their own files
-    PATH/_lock/                                            who is writing
+    PATH/_manifest/<begin>-<end>-<id>.jsonl.gz             many manifests, one per line, replacing their single files
+    PATH/_lock/                                            the current writer
 
 Spark and other readers of Parquet ignore folders that begin with an underscore, and read run and day as columns. The
-day is that of storing, in UTC; 1970-01-01 for times beyond the calendar. A message is its columns, its body as
-stored, and its remainder (see `archive_scan`). Bytes between and after the records are in the manifest, so the log
-can be restored byte for byte. Files of an interrupted run belong to no manifest; the next run removes them.
+day is that of the store time, in UTC; 1970-01-01 for times outside the calendar. A message is its columns, its body as
+stored, and its remainder (see `archive_scan`). Bytes between and after the records are in the manifest, so the log can
+be restored byte for byte. Files of an interrupted run belong to no manifest; the next run removes them. See `archive`
+for the protocol that commits a run.
 
 Version 1, which can still be read, has PATH/range=<begin>-<end>/topic=<topic>/day=<day>/*.parquet with the whole
 envelope of each record, and a manifest for each range.
 
 - `ArchiveFiles`: `GatewayFiles` uses Hadoop's FileSystem in the driver's JVM. `ReaderFiles` uses Spark's readers and
-  writers, for Spark Connect, which has no JVM: a file is then a folder with one part in it, and removal leaves an
+  writers, for Spark Connect, which has no JVM: there a file is a folder with one part in it, and removal leaves an
   empty folder. Each reads files that the other wrote. Neither renames a folder, nor replaces an existing file by a
   rename.
-- `Lock`: one writer at a time. Each writer first writes a file, then looks for files of others. So of two that start
-  at once at least one sees the other, on any file system; both may give up. A lock of this machine is ignored
+- `Lock`: one writer at a time. Each writer first writes a file, then looks for files of others. So if two start at the
+  same time, at least one sees the other, on any file system; both may give up. A lock of this machine is ignored
   once its process has ended. A lock of another machine is valid until it is removed by hand (`break_lock`).
-- `Manifests`: files of manifests are merged, so that a run reads one listing and one file, and even 100,000 runs
-  leave few files. A merged file replaces all others whose ranges lie within its own. Those remain when a run is
-  interrupted after it wrote the merged file and before it removed the others.
+- `Manifests`: files of manifests are merged, so that a run reads one listing and one file, and even 100,000 runs leave
+  few files. A merged file replaces all others whose ranges lie within its own. Those remain if a run is interrupted
+  after it wrote the merged file and before it removed the others.
 
     single ones --MOST_SINGLE of them--> one file of many --MOST_MANY such--> one file of all
 """
@@ -59,21 +60,23 @@ from rmqha.pipeline.session import is_connect
 VERSION = 2
 DATA, MANIFESTS, LOCKS = "data", "_manifest", "_lock"
 SINGLE, MANY = ".json", ".jsonl.gz"
-# Of a run while it is written: pieces and residues lie beside the messages, where the day is null.
+# Of a run while it is being written: pieces and residues are stored beside the messages, with a null day.
 FRAMES = "day=__HIVE_DEFAULT_PARTITION__"
 COLUMNS = ("topic", "queueId", "queueOffset", "bornTimestamp", "storeTimestamp", "tags", "keys", "uniqKey",
            "physicalOffset", "storeSize", "sysFlag", "bodyCrc", "crcOk", "storedBody", "remainder", "piece")
-MOST_BYTES = 256 << 20  # of a file of manifests, packed or not
+# Of a file of manifests, compressed or not.
+MOST_BYTES = 256 << 20
 MOST_OF_A_SEGMENT = 1 << 40
 _DAY_MS = 86_400_000
 _LAST_OFFSET = (1 << 63) - 1
 _NAME = re.compile(r"([0-9]{20})-([0-9]{20})(?:-[0-9A-Za-z]{1,64})?(?:\.json|\.jsonl\.gz)?")
-_PATTERN = frozenset("*?[]{}\\")  # Spark would take them for other files
+# Spark would expand them to other files.
+_PATTERN = frozenset("*?[]{}\\")
 
 
 class Piece(NamedTuple):
-    """CRC32 of the bytes [begin, end) of the log. In version 2 records begin and end there, and the column `piece`
-    of a message is the number of the piece that it is in: where its task began to look.
+    """The CRC32 of the bytes [begin, end) of the log. In version 2 records begin and end there, and the column
+    `piece` of a message is the number of its piece: where the task began to search.
     """
 
     begin: int
@@ -84,7 +87,7 @@ class Piece(NamedTuple):
 
 
 class Residue(NamedTuple):
-    """Bytes of the log at `offset` that are no message: zlib, then base64. Zeros at the end are left out."""
+    """Bytes of the log at `offset` that are not a message, in zlib and base64, without the zeros at their end."""
 
     offset: int
     size: int
@@ -92,17 +95,17 @@ class Residue(NamedTuple):
 
     @classmethod
     def of(cls, offset: int, data: bytes) -> "Residue":
-        """Pack bytes."""
+        """Compress bytes."""
         packed = base64.b64encode(zlib.compress(data.rstrip(b"\0"))).decode()
         return cls(offset, len(data), packed)
 
     def content(self) -> bytes:
-        """The bytes, without the zeros at their end. ValueError when they are damaged, or more than `size`."""
+        """Return the bytes, without the zeros at their end. ValueError if they are damaged, or more than `size`."""
         return inflate(base64.b64decode(self.data), self.size)
 
 
 class Tail(NamedTuple):
-    """CRC32 of the last bytes of a run, by which the log is known again."""
+    """The CRC32 of the last bytes of a run, which identify the log."""
 
     begin: int
     end: int
@@ -111,17 +114,19 @@ class Tail(NamedTuple):
 
 @dataclass
 class Manifest:
-    """What one run added. Times are ms, of storing; offsets are the log's."""
+    """The result of one run. Times are store times in ms; offsets are the log's."""
 
     begin: int
     end: int
     name: str
     rows: int
     source: str
-    segments: list[tuple[int, int]]  # offset of the first byte, and bytes, of the files of the log that it touches
+    # Offset of the first byte, and size, of the log's files in the run.
+    segments: list[tuple[int, int]]
     pieces: list[Piece] = field(default_factory=list)
     residues: list[Residue] = field(default_factory=list)
-    files: dict[str, int] = field(default_factory=dict)  # Parquet files below the run's folder -> bytes
+    # Parquet files below the run's folder -> bytes.
+    files: dict[str, int] = field(default_factory=dict)
     minTime: int = 0
     maxTime: int = 0
     tail: Tail | None = None
@@ -129,34 +134,34 @@ class Manifest:
 
     @property
     def folder(self) -> str:
-        """Where the messages are, below the archive."""
+        """The folder of the messages, below the archive."""
         return f"{DATA}/run={self.name}" if self.version > 1 else f"range={self.name}"
 
     @property
     def bytes(self) -> int:
-        """Of its Parquet files."""
+        """The size of the run's Parquet files."""
         return sum(self.files.values())
 
     def to_json(self) -> str:
-        """The text of the manifest: one line."""
+        """Return the text of the manifest: one line."""
         return json.dumps(asdict(self))
 
 
 def run_name(begin: int, end: int, mark: str) -> str:
-    """The name of a run; `mark` keeps two runs of the same range apart."""
+    """Return the name of a run; `mark` distinguishes two runs of the same range."""
     return f"{begin:020d}-{end:020d}-{mark}"
 
 
 def range_of_name(name: str) -> tuple[int, int]:
-    """(begin, end) of the name of a run, of a manifest or of many. PipelineError for another name."""
+    """Return (begin, end) from the name of a run or of a file of manifests. PipelineError for another name."""
     found = _NAME.fullmatch(name)
     if found is None:
-        raise PipelineError(f"{name!r:.200} is no name of a manifest")
+        raise PipelineError(f"{name!r:.200} is not the name of a manifest")
     return int(found[1]), int(found[2])
 
 
 def archive_path(root: str, name: str) -> str:
-    """Where a file or folder of an archive is. PipelineError for a name that leads out of it."""
+    """Return the path of a file or folder of an archive. PipelineError for a name that leads out of it."""
     try:
         return f"{root}/{path_below(name.removesuffix('/'), 'the name')}" if name else root
     except ValueError as error:
@@ -164,13 +169,13 @@ def archive_path(root: str, name: str) -> str:
 
 
 def parse_manifest(text: str | bytes, where: str) -> Manifest:
-    """A manifest of version 1 or 2. PipelineError when the text is not one; `where` tells its file."""
+    """Return a manifest of version 1 or 2. PipelineError if the text is not one; `where` names its file."""
     try:
         fields = parse_json(text, where)
         if fields["version"] == 1:
             return _of_version_1(fields)
         if fields["version"] != VERSION:
-            raise PipelineError(f"{where}: version {fields['version']} of the archive is not known, only 1 and "
+            raise PipelineError(f"{where}: unknown archive version {fields['version']}; known are 1 and "
                                 f"{VERSION}")
         fields["pieces"] = [Piece(*piece) for piece in fields["pieces"]]
         fields["residues"] = [Residue(*residue) for residue in fields["residues"]]
@@ -180,11 +185,11 @@ def parse_manifest(text: str | bytes, where: str) -> Manifest:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, PipelineError):
             raise
-        raise PipelineError(f"{where} is no manifest of an archive: {error!r:.500}") from error
+        raise PipelineError(f"{where} is not a manifest of an archive: {error!r:.500}") from error
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    """ValueError for what later would go wrong at a place that says less."""
+    """Return the manifest, or raise ValueError for what would fail later with a less helpful error."""
     offsets = [manifest.begin, manifest.end, manifest.rows, *(manifest.tail or ())[:2],
                *(number for piece in manifest.pieces for number in (piece.begin, piece.end, piece.rows, piece.number)),
                *(number for residue in manifest.residues for number in residue[:2]),
@@ -194,11 +199,11 @@ def _checked(manifest: Manifest) -> Manifest:
     if not (_within(offsets, 0, _LAST_OFFSET) and _within(crcs, 0, 0xFFFF_FFFF)
             and _within(times, -_LAST_OFFSET - 1, _LAST_OFFSET)) or range_of_name(manifest.name) \
             != (manifest.begin, manifest.end) or not isinstance(manifest.source, str):
-        raise ValueError("its numbers are not right")
+        raise ValueError("its numbers are invalid")
     for name in manifest.files:
-        path_below(name, "its files are not right:")
+        path_below(name, "its files are invalid:")
     if not _within(list(manifest.files.values()), 0, _LAST_OFFSET) or any(map(_PATTERN.intersection, manifest.files)):
-        raise ValueError("its files are not right")
+        raise ValueError("its files are invalid")
     position = manifest.begin
     for piece in manifest.pieces:
         if piece.begin != position or piece.end < position:
@@ -212,24 +217,24 @@ def _checked(manifest: Manifest) -> Manifest:
 
 
 def _within(numbers: Sequence[object], low: int, high: int) -> bool:
-    """Whether all are whole numbers of a range; neither true and false, nor 1e30."""
+    """Return whether all are whole numbers in a range; true, false and 1e30 are not."""
     return all(type(number) is int and low <= number <= high for number in numbers)
 
 
 def _check_residues(manifest: Manifest) -> None:
     if not all(isinstance(each.data, str) for each in manifest.residues):
-        raise ValueError("its residues are not right")
+        raise ValueError("its residues are invalid")
     for each in manifest.residues:
         if not manifest.begin <= each.offset <= each.offset + each.size <= manifest.end:
-            raise ValueError(f"its residue at offset {each.offset} lies outside of its range")
+            raise ValueError(f"its residue at offset {each.offset} is outside its range")
 
 
 def _check_segments(manifest: Manifest) -> None:
-    """Each piece, and a range of version 1 as a whole, is made in one file of the log."""
+    """Check that each piece, or a range of version 1 as a whole, is within one file of the log."""
     segments = manifest.segments
     for (start, size), (following, _) in zip(segments, [*segments[1:], (_LAST_OFFSET + 1, 0)]):
         if not 0 < size <= MOST_OF_A_SEGMENT or start + size > following:
-            raise ValueError(f"its segment at offset {start} has {size} bytes, which can't be")
+            raise ValueError(f"its segment at offset {start} has {size} bytes, which is impossible")
     spans = [(piece.begin, piece.end) for piece in manifest.pieces] if manifest.version > 1 \
         else [(manifest.begin, manifest.end)]
     number = 0
@@ -258,42 +263,46 @@ def _day_ms(day: str) -> int:
     from datetime import UTC, datetime
     try:
         return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
-    except ValueError:  # of a message whose time is beyond the calendar
+    # The time of a message is outside the calendar.
+    except ValueError:
         return 0
 
 
-_FEW = 500  # files: more are listed by tasks, whose answers come in one piece
+# Files; if there are more, tasks list them, and their answers come in one piece.
+_FEW = 500
 
 
 class ArchiveFiles(Protocol):
-    """Names are relative to `root`, with / between folders."""
+    """Access to an archive's files. Names are relative to `root`, with / between folders."""
 
     root: str
 
     def path(self, name: str) -> str:
-        """What Spark takes as a path. PipelineError for a name that leads out of the archive."""
+        """Return the path for Spark. PipelineError for a name that leads out of the archive."""
 
     def listed(self, folder: str) -> dict[str, int]:
-        """Files below a folder, at any depth -> bytes; names are relative to it. Empty when there is no such folder."""
+        """Return the files below a folder, at any depth -> bytes; names are relative to it. Empty if it does not
+        exist.
+        """
 
     def read(self, names: Collection[str]) -> dict[str, bytes]:
-        """Contents of files. PipelineError when one is missing."""
+        """Return the contents of files. PipelineError if one is missing."""
 
     def write(self, name: str, text: str) -> None:
-        """A new file of one or more lines, all or nothing."""
+        """Write a new file of one or more lines, all or nothing."""
 
     def remove(self, names: Iterable[str]) -> None:
-        """Files or folders with all that is in them; those that are not there are no fault."""
+        """Remove files, or folders with their contents; missing ones are ignored."""
 
     def runs(self, folder: str, prefix: str) -> list[str]:
-        """Names of the folders in `folder` that begin with `prefix`."""
+        """Return the names of the folders in `folder` that begin with `prefix`."""
 
     def sync(self, names: Iterable[str]) -> None:
-        """Force files to the disk, where this machine can."""
+        """Force files to disk, where this machine can."""
 
 
 def archive_files(spark: SparkSession, root: str) -> ArchiveFiles:
-    """Of the archive at `root`: a path, or a URI of a file system that Spark knows."""
+    """Return the files of the archive at `root`: a path, or a URI of a file system that Spark supports."""
     if not root:
         raise PipelineError("an archive needs a path")
     if is_connect(spark):
@@ -302,26 +311,26 @@ def archive_files(spark: SparkSession, root: str) -> ArchiveFiles:
 
 
 def _logical(name: str) -> str:
-    """A file that Spark wrote is a folder with a part in it."""
+    """Return the name of a file: one that Spark wrote is a folder with a part in it."""
     folder, base = posixpath.split(name)
     return folder if base.startswith("part-") and not base.endswith(".parquet") else name
 
 
 def _told(error: Exception) -> str:
-    """The first line of a long story."""
+    """Return the first line of a long error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     java = getattr(error, "java_exception", None)
     return str(java.toString()).splitlines()[0] if java is not None else lines[0] if lines else repr(error)
 
 
 class GatewayFiles:
-    """Through the driver's JVM."""
+    """Access through the driver's JVM."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._spark: Any = spark
         self._jvm = self._spark._jvm
         self._made = self._jvm.org.apache.hadoop.fs.Path
-        # with what the session sets, and with class loaders of jars that were added
+        # Use the session's settings, and the class loaders of jars that were added.
         conf = self._spark._jsparkSession.sessionState().newHadoopConf()
         given = self._try(lambda: self._made(root), root)
         self._fs = self._try(lambda: given.getFileSystem(conf), root)
@@ -378,7 +387,8 @@ class GatewayFiles:
         self._try(lambda: self._write(name, text.encode()), self.path(name))
 
     def _write(self, name: str, data: bytes) -> None:
-        # an object store shows a whole file or none, others what has been written of it: so it gets its name last
+        # An object store shows a whole file or none; others show what has been written so far. So it gets its name
+        # last.
         path = self._made(self.path(name))
         new = self._made(path.getParent(), f".new-{uuid4().hex}")
         self._fs.mkdirs(path.getParent())
@@ -390,7 +400,7 @@ class GatewayFiles:
         self.sync([posixpath.relpath(str(new.toString()), self.root)])
         if self._fs.exists(path) or not self._fs.rename(new, path):
             self._fs.delete(new, False)
-            raise PipelineError(f"{self.path(name)} is there already: somebody else writes to this archive")
+            raise PipelineError(f"{self.path(name)} already exists: another process writes to this archive")
         self.sync([posixpath.dirname(name)])
 
     def remove(self, names: Iterable[str]) -> None:
@@ -416,7 +426,7 @@ class GatewayFiles:
 
 
 def _listed_by_spark(spark: SparkSession, folder: str) -> dict[str, int]:
-    """By tasks: the names come back in one piece, also when there are very many."""
+    """List files in tasks: the names come back in one piece, even if there are very many."""
     try:
         rows = (spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(folder)
                 .select("path", "length").toArrow())
@@ -430,7 +440,7 @@ def _listed_by_spark(spark: SparkSession, folder: str) -> dict[str, int]:
 
 
 class ReaderFiles:
-    """Through Spark's readers and writers."""
+    """Access through Spark's readers and writers."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._spark = spark
@@ -465,7 +475,7 @@ class ReaderFiles:
     def remove(self, names: Iterable[str]) -> None:
         """See ArchiveFiles."""
         for name in names:
-            # without rows there is no value of `part`, so no file is written in the place of those that were there
+            # Without rows `part` has no value, so no file is written in place of the existing ones.
             (self._spark.createDataFrame([], "value string, part string")
              .write.mode("overwrite").partitionBy("part").text(self.path(name)))
 
@@ -474,12 +484,12 @@ class ReaderFiles:
         return sorted({name.partition("/")[0] for name in self.listed(folder) if name.startswith(prefix)})
 
     def sync(self, names: Iterable[str]) -> None:
-        """See ArchiveFiles: nothing can be done here."""
+        """See ArchiveFiles: does nothing, as it can't be done here."""
 
 
 @contextmanager
 def locked(files: ArchiveFiles, what: str, break_lock: bool = False) -> Iterator["Lock"]:
-    """Nobody else writes meanwhile. PipelineError when somebody does."""
+    """Hold the lock during the block. PipelineError if another process writes."""
     lock = Lock(files, what)
     if break_lock:
         files.remove(f"{LOCKS}/{name}" for name in files.listed(LOCKS))
@@ -499,7 +509,7 @@ class Lock:
         self._what = what
 
     def take(self) -> None:
-        """PipelineError when others have it."""
+        """Acquire the lock. PipelineError if another process has it."""
         process = psutil.Process()
         told = {"host": os.uname().nodename, "pid": process.pid, "started": process.create_time(),
                 "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "what": self._what}
@@ -511,33 +521,33 @@ class Lock:
                 gone += [] if living else [f"{LOCKS}/{name}"]
         if living:
             self.give_back()
-            raise PipelineError(f"{self._files.root} is being written by {living}. One at a time: wait for it; if it "
-                                "is gone for sure, add --break-lock")
+            raise PipelineError(f"{self._files.root} is being written by {living}. Only one can write at a time: wait "
+                                "for it; if it has certainly ended, add --break-lock")
         self._files.remove(gone)
 
     def _who(self, name: str) -> str:
-        """Who has a lock, in words; "" when nobody has it any more."""
+        """Return a description of a lock's owner; "" if the lock is no longer held."""
         try:
             told = parse_json(self._files.read([f"{LOCKS}/{name}"])[f"{LOCKS}/{name}"], name)
             host, pid, started = str(told["host"]), int(told["pid"]), float(told["started"])
         except PipelineError:
-            return "" if name not in self._files.listed(LOCKS) else f"somebody (lock {name} can't be read)"
+            return "" if name not in self._files.listed(LOCKS) else f"an unknown process (lock {name} can't be read)"
         except (ArithmeticError, KeyError, TypeError, ValueError):
-            return f"somebody (lock {name} is damaged)"
+            return f"an unknown process (lock {name} is damaged)"
         if not 0 < pid < 1 << 31:
-            return f"somebody (lock {name} is damaged)"
+            return f"an unknown process (lock {name} is damaged)"
         if host == os.uname().nodename and not _is_alive(pid, started):
             return ""
         return f"process {pid} on {host} ({told.get('what')}) since {told.get('since')}"
 
     def check(self) -> None:
-        """PipelineError when somebody has taken the lock away."""
+        """Raise PipelineError if another process has broken the lock."""
         if self._name not in self._files.listed(LOCKS):
-            raise PipelineError(f"{self._files.root}: somebody broke the lock of this process, so what it did does not "
+            raise PipelineError(f"{self._files.root}: another process broke the lock of this one, so its work does not "
                                 "count")
 
     def give_back(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         self._files.remove([f"{LOCKS}/{self._name}"])
 
 
@@ -552,13 +562,13 @@ MOST_SINGLE, MOST_MANY = 100, 100
 
 
 class Manifests:
-    """Those of one archive."""
+    """The manifests of one archive."""
 
     def __init__(self, files: ArchiveFiles) -> None:
         self._files = files
 
     def names(self) -> list[str]:
-        """The files that count, in the order of the log."""
+        """Return the files that count, in the order of the log."""
         names = [name for name in self._files.listed(MANIFESTS) if name.endswith((SINGLE, MANY))]
         by_range = sorted(names, key=lambda name: (range_of_name(name)[0], -range_of_name(name)[1],
                                                    not name.endswith(MANY), name))
@@ -570,16 +580,16 @@ class Manifests:
         return found
 
     def last(self) -> Manifest | None:
-        """The one at the end of the archive."""
+        """Return the manifest at the end of the archive."""
         names = self.names()
         return self._read(names[-1:])[-1] if names else None
 
     def since(self, offset: int) -> list[Manifest]:
-        """Those that may reach behind an offset, in the order of the log."""
+        """Return the manifests that may reach beyond an offset, in the order of the log."""
         return self._read([name for name in self.names() if range_of_name(name)[1] > offset])
 
     def all(self) -> list[Manifest]:
-        """All, in the order of the log. PipelineError when ranges overlap."""
+        """Return all manifests, in the order of the log. PipelineError if ranges overlap."""
         found = self._read(self.names())
         for one, other in zip(found, found[1:]):
             if other.begin < one.end:
@@ -592,7 +602,7 @@ class Manifests:
         for name in names:
             if sizes.get(name, 0) > MOST_BYTES:
                 raise PipelineError(f"{self._files.path(f'{MANIFESTS}/{name}')} has {sizes[name]} bytes, a file of "
-                                    f"manifests has at most {MOST_BYTES}: it is damaged, or none of rmqha's")
+                                    f"manifests has at most {MOST_BYTES}: it is damaged, or not rmqha's")
         for path, data in self._files.read([f"{MANIFESTS}/{name}" for name in names]).items():
             where = self._files.path(path)
             if not path.endswith(MANY):
@@ -603,21 +613,21 @@ class Manifests:
         return found
 
     def add(self, manifest: Manifest) -> None:
-        """From now on the run counts. PipelineError when its manifest would be too large to be read again."""
+        """Make the run count. PipelineError if its manifest would be too large to be read again."""
         text = manifest.to_json()
         if len(text) > MOST_BYTES:
-            raise PipelineError(f"offsets {manifest.begin} to {manifest.end} of the log have so many bytes that are no "
-                                f"messages that their manifest is larger than {MOST_BYTES} bytes: take smaller runs")
+            raise PipelineError(f"offsets {manifest.begin} to {manifest.end} of the log have so many bytes that are "
+                                f"not messages that their manifest is larger than {MOST_BYTES} bytes: use smaller runs")
         self._files.write(f"{MANIFESTS}/{manifest.name}{SINGLE}", text)
 
     def compact(self, most_single: int = MOST_SINGLE, most_many: int = MOST_MANY) -> None:
-        """Put manifests together when there are many files of them."""
+        """Merge manifests if there are many files of them."""
         names = self.names()
         single = [name for name in names if not name.endswith(MANY)]
         if len(single) < most_single:
             return
         many = [name for name in names if name.endswith(MANY)]
-        # only neighbours: what is put together stands for its whole range
+        # Only neighbors: a merged file covers its whole range.
         chosen = names if len(many) + 1 >= most_many else names[len(names) - len(single):]
         if self._put_together(self._read(chosen)):
             self._tidy()
@@ -628,19 +638,21 @@ class Manifests:
         self._files.remove(f"{MANIFESTS}/{name}" for name in self._files.listed(MANIFESTS) if name not in names)
 
     def _put_together(self, manifests: Sequence[Manifest]) -> bool:
-        """Whether they are one file now: not when it would be too large to be read again."""
+        """Merge manifests into one file; return False if it would be too large to be read again."""
         text = "\n".join(each.to_json() for each in manifests).encode()
         if len(text) > MOST_BYTES:
             return False
         packed = gzip.compress(text, mtime=0)
         name = f"{manifests[0].begin:020d}-{manifests[-1].end:020d}-{len(manifests)}{MANY}"
-        if name not in self._files.listed(MANIFESTS):  # else a run that was broken off has written the same
+        # Otherwise an interrupted run has written the same.
+        if name not in self._files.listed(MANIFESTS):
             self._files.write(f"{MANIFESTS}/{name}", base64.b64encode(packed).decode())
         return True
 
     def keep_from(self, first: Manifest) -> None:
-        """Take out all manifests before `first`."""
-        self._tidy()  # or what is covered now would count again
+        """Remove all manifests before `first`."""
+        # Otherwise files that are covered now would count again.
+        self._tidy()
         gone = []
         for name in self.names():
             begin, end = range_of_name(name)
@@ -658,4 +670,4 @@ def _unpacked(data: bytes, where: str) -> str:
     try:
         return inflate(base64.b64decode(data), MOST_BYTES, GZIP).decode()
     except ValueError as error:
-        raise PipelineError(f"{where} holds no manifests of an archive: {error}") from error
+        raise PipelineError(f"{where} does not contain manifests of an archive: {error}") from error

@@ -1,16 +1,16 @@
 """A task of the job `archive`: one scan of a piece of the log yields its messages, and the bytes around them.
 
-Rows of messages carry a bucket (which task writes them) and a day (which folder). Other data of the piece are rows
-without topic and day: they reach the driver through a folder of their own, in any number.
+Rows of messages carry a bucket (the task that writes them) and a day (the folder). Other data of the piece are rows
+without topic and day: they reach the driver through a separate folder, in any number.
 
-The remainder of a record is all of it except the body, with zeros in place of numbers that other columns have.
-Numbers that vary from record to record lie in columns, where they compress well; the remainder (hosts, topic,
-properties, anything irregular) is similar in neighbouring records. A remainder that begins with eight zeros is
-blanked; any other is the record's own bytes, since no record has size and magic code 0. Only values that the columns
-reproduce are blanked.
+The remainder of a record is all of it except the body, with zeros in place of numbers that other columns have. Numbers
+that vary from record to record are in columns, where they compress well; the remainder (hosts, topic, properties,
+anything irregular) is similar in neighboring records. A remainder that begins with eight zeros is blanked; any other
+is the record's own bytes, since no record has size and magic code 0. Only values that the columns reproduce are
+blanked.
 
 Columns are Arrow arrays: storeSize, bodyCrc, queueId, sysFlag int32; queueOffset, physicalOffset int64;
-bornTimestamp, storeTimestamp timestamp[us, UTC], null beyond the calendar; storedBody, remainder binary.
+bornTimestamp, storeTimestamp timestamp[us, UTC], null outside the calendar; storedBody, remainder binary.
 """
 import json
 import zlib
@@ -30,7 +30,8 @@ from rmqha.pipeline.table import FURTHER, ROCKETMQ
 
 TOLD_BY = ("storeSize", "bodyCrc", "queueId", "queueOffset", "physicalOffset", "sysFlag", "bornTimestamp",
            "storeTimestamp")
-_MARK = layout.BLANK.size  # bytes of size and magic code
+# Bytes of size and magic code.
+_MARK = layout.BLANK.size
 # Column -> (position in the head between IPv4 hosts, kind of number).
 _FIELDS = {"storeSize": (0, ">i4"), "bodyCrc": (layout.BODY_CRC_POSITION, ">i4"),
            "queueId": (layout.QUEUE_ID_POSITION, ">i4"), "queueOffset": (layout.QUEUE_OFFSET_POSITION, ">i8"),
@@ -42,7 +43,7 @@ _HEAD_SIZES = np.array([head.size for head in layout.HEADS])
 
 
 def blank(envelopes: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
-    """The remainders of records, given all their bytes but the bodies, and their columns."""
+    """Return the remainders of records, given all their bytes except the bodies, and their columns."""
     starts, data = _writable(envelopes)
     told = _told(columns)
     rows = np.flatnonzero(_may_be_blank(columns))
@@ -55,8 +56,9 @@ def blank(envelopes: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
 
 
 def records(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """The whole records, byte for byte: a binary column. Of an archive of version 1 `envelope` is there, and nothing
-    was blanked. ValueError for columns that no archive has: a null, or a remainder that is shorter than its head.
+    """Return the whole records, byte for byte, as a binary column. An archive of version 1 has `envelope`, and
+    nothing is blanked. ValueError for columns that no archive has: a null, or a remainder that is shorter than its
+    head.
     """
     bodies = columns["storedBody"]
     nulls = [name for name, column in columns.items() if column.null_count and "Timestamp" not in name]
@@ -65,7 +67,7 @@ def records(columns: Mapping[str, pa.Array]) -> pa.Array:
     starts, data = _writable(columns["remainder"] if "remainder" in columns else columns["envelope"])
     heads = _HEAD_SIZES[np.asarray(columns["sysFlag"]) >> 4 & 3]
     if (np.diff(starts) < heads).any():
-        raise ValueError("what is kept of a message is shorter than the head of a record")
+        raise ValueError("the stored part of a message is shorter than the head of a record")
     if "remainder" in columns:
         rows = np.flatnonzero(_numbers(data, ">i8")[starts[:-1]] == 0) if len(bodies) else np.array([], np.int64)
         told = _told(columns)
@@ -81,7 +83,7 @@ def records(columns: Mapping[str, pa.Array]) -> pa.Array:
 
 
 def _told(columns: Mapping[str, pa.Array]) -> dict[str, np.ndarray]:
-    """What the columns say of each number; 0 where they are null."""
+    """Return the values of each number from the columns; 0 where a column is null."""
     found = {name: np.asarray(columns[name]) for name in TOLD_BY if "Timestamp" not in name}
     for name in ("bornTimestamp", "storeTimestamp"):
         micros = columns[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
@@ -99,7 +101,7 @@ def _may_be_blank(columns: Mapping[str, pa.Array]) -> np.ndarray:
 
 
 def _writable(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """(offsets of a binary column and their end, a copy of its bytes)."""
+    """Return (offsets of a binary column and their end, a copy of its bytes)."""
     _, bounds, content = array.buffers()
     starts = np.frombuffer(bounds, np.int32)[array.offset:array.offset + len(array) + 1]
     data = np.array(np.frombuffer(content, np.uint8)[starts[0]:starts[-1]]) if content else np.zeros(0, np.uint8)
@@ -107,7 +109,7 @@ def _writable(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _numbers(data: np.ndarray, kind: str) -> np.ndarray:
-    """The number that begins at each byte."""
+    """Return a view of the number that begins at each byte."""
     size = np.dtype(kind).itemsize
     return np.ndarray((max(len(data) - size + 1, 0),), np.dtype(kind), data, strides=(1,))
 
@@ -123,9 +125,10 @@ _ROWS_OF_A_BATCH = 32768
 _KINDS = {**ROCKETMQ, **FURTHER}
 _ARROW = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary(),
           "boolean": pa.bool_(), "timestamp": pa.timestamp("us", "UTC")}
-_OWN = {"remainder": "binary", "piece": "bigint"}  # of COLUMNS, what is no column of the format
+# The columns that the format does not have.
+_OWN = {"remainder": "binary", "piece": "bigint"}
 _TYPES = {name: _OWN.get(name) or _KINDS[name].simpleString() for name in COLUMNS}
-# Of Parquet files, and of rows as they go to the tasks that write.
+# The schema of the Parquet files, and of rows on their way to the tasks that write.
 MESSAGES = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
 SCHEMA = MESSAGES + ", day date, bucket int"
 ROWS = pa.schema([*((name, _ARROW[kind]) for name, kind in _TYPES.items()), ("day", pa.date32()),
@@ -135,7 +138,7 @@ _READ = pa.schema([(name, _ARROW[kind]) for name, kind in _TYPES.items() if name
 
 
 class Task(NamedTuple):
-    """A piece of the log; its messages go to `buckets` buckets from `bucket` on, by topic."""
+    """A piece of the log; its messages go to `buckets` buckets, beginning with `bucket`, by topic."""
 
     span: ByteRange
     bucket: int
@@ -143,7 +146,7 @@ class Task(NamedTuple):
 
 
 def scan_piece(task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece."""
+    """Yield the rows of a piece."""
     scan = _PieceScan(task)
     for found in scan_range(task.span, True):
         if isinstance(found, Hole):
@@ -161,7 +164,7 @@ class _PieceScan:
         self._times = [1 << 62, 0]
 
     def messages(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The rows of a block."""
+        """Yield the rows of a block."""
         rows = block.rows
         begin, end = int(rows["offset"][0]), int(rows["offset"][-1] + rows["size"][-1])
         self._come_to(begin, memoryview(block.data)[begin - block.base:end - block.base])
@@ -181,7 +184,7 @@ class _PieceScan:
             yield batch.slice(first, _ROWS_OF_A_BATCH)
 
     def _buckets(self, block: Block) -> pa.Array:
-        """By topic; the queues of a topic that is more than a bucket's share of the block go to several."""
+        """Return buckets by topic; the queues of a topic with more than a bucket's share of the block go to several."""
         task, topics = self._task, block.rows["topic"]
         hashes = np.array([zlib.crc32(topic.encode("utf-8", "replace")) for topic in block.topics], np.int64)
         is_large = np.bincount(topics, minlength=len(hashes)) * task.buckets > len(topics)
@@ -189,7 +192,7 @@ class _PieceScan:
         return pa.array((task.bucket + numbers % task.buckets).astype(np.int32))
 
     def residue(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows of bytes that are no message."""
+        """Yield the rows of bytes that are not a message."""
         for first in range(begin, end, _MOST_OF_A_RESIDUE):
             last = min(first + _MOST_OF_A_RESIDUE, end)
             with open(open_file(self._span.path, first), "rb") as file:
@@ -200,18 +203,19 @@ class _PieceScan:
             yield self._frame(RESIDUE, list(packed[:2]), packed.data.encode())
 
     def _come_to(self, begin: int, data: bytes | memoryview) -> None:
-        """Sum up the next bytes of the log."""
+        """Add the next bytes of the log to the CRC."""
         if self._begin is None:
             self._begin = begin
         self._crc = zlib.crc32(data, self._crc)
         self._position = begin + len(data)
 
     def end(self) -> Iterator[pa.RecordBatch]:
-        """What lies behind the last record, and the piece itself; nothing when nothing begins in this piece."""
+        """Yield the bytes after the last record, and the piece itself; nothing if nothing begins in this piece."""
         if self._position is None:
             return
         if self._position < self._span.end and self._span.end == self._span.limit:
-            yield from self.residue(self._position, self._span.end)  # the blank
+            # The blank.
+            yield from self.residue(self._position, self._span.end)
         piece = Piece(self._begin or 0, self._position, self._crc, self._rows, self._span.begin)
         yield self._frame(PIECE, [*piece, *self._times], b"")
 
@@ -222,13 +226,13 @@ class _PieceScan:
 
 
 def _days(times: pa.Array) -> pa.Array:
-    """The day (UTC) of each time; the first day of all for odd times."""
+    """Return the day (UTC) of each time; 1970-01-01 for times outside the calendar."""
     days = np.asarray(times.cast(pa.int64()).fill_null(0)) // 86_400_000_000
     return pa.array(np.maximum(days, 0).astype(np.int32)).cast(pa.date32())
 
 
 def scan_gap(span: ByteRange) -> Iterator[pa.RecordBatch]:
-    """The rows of a range that holds no record at all."""
+    """Yield the rows of a range that holds no record at all."""
     scan = _PieceScan(Task(span, 0, 1))
     yield from scan.residue(span.begin, span.end)
     yield from scan.end()

@@ -7,9 +7,9 @@ and offsets are filtered where Spark can skip files, row groups and pages.
 `replay` sends a filtered range of a commit log, or of an archive, to a topic.
 
 `IcebergTable` offers snapshots, time travel, and readers that see whole runs only. It consists of the archive's own
-Parquet files, so none is written twice; the manifests stay in place. Each commit records in a property of the table
-the offset of the log up to which the table reaches. A run that was interrupted between archive and table is added by
-the next. Catalogs are PyIceberg's (extra `iceberg`), configured as for its own tools: ~/.pyiceberg.yaml, or
+Parquet files, so none is written twice; the manifests stay in place. Each commit records in a property of the table the
+offset of the log up to which the table reaches. A run that was interrupted between archive and table is added by the
+next. Catalogs are PyIceberg's (extra `iceberg`), configured as for its own tools: ~/.pyiceberg.yaml, or
 PYICEBERG_CATALOG__<NAME>__URI and so on.
 """
 import os
@@ -47,7 +47,7 @@ _READ = (*TOLD_BY, "crcOk", "storedBody")
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which messages are wanted. Times are ms of storing; ends are exclusive."""
+    """A selection of messages. Times are store times in ms; ends are exclusive."""
 
     topics: Sequence[str] | None = None
     begin_time: int | None = None
@@ -56,14 +56,14 @@ class Chosen:
     end: int | None = None
 
     def takes(self, manifest: Manifest) -> bool:
-        """Whether a run may have such messages."""
+        """Return whether a run may have such messages."""
         return not (self.begin_time is not None and manifest.maxTime < self.begin_time
                     or self.end_time is not None and manifest.minTime >= self.end_time
                     or self.begin is not None and manifest.end <= self.begin
                     or self.end is not None and manifest.begin >= self.end)
 
     def of(self, frame: DataFrame) -> DataFrame:
-        """Those of a table."""
+        """Return the selected messages of a table."""
         stored, place = f.col("storeTimestamp"), f.col("physicalOffset")
         if self.topics is not None:
             frame = frame.where(f.col("topic").isin(list(self.topics)))
@@ -78,20 +78,20 @@ class Chosen:
 
 def archived_messages(spark: SparkSession, archive: str, chosen: Chosen | None = None,
                       columns: Sequence[str] | None = None) -> DataFrame:
-    """The messages of all runs that count; columns as `rocketmq-commitlog` has them, all of them by default.
+    """Return the messages of all runs that count, with the columns of `rocketmq-commitlog`, by default all of them.
 
-    PipelineError when there is no archive, or no such column.
+    PipelineError if the archive or a column does not exist.
     """
     chosen = chosen or Chosen()
     known = {**ROCKETMQ, **{name: kind for name, kind in FURTHER.items() if name in ("envelope", "storedBody")}}
     names = list(ROCKETMQ) if columns is None else list(columns)
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise PipelineError(f"an archive has no column {unknown[0]!r}. There are: {', '.join(known)}")
+        raise PipelineError(f"an archive has no column {unknown[0]!r}. Valid columns: {', '.join(known)}")
     files = archive_files(spark, archive)
     manifests = Manifests(files).all()
     if not manifests:
-        raise PipelineError(f"{archive} is no archive: it has no manifest")
+        raise PipelineError(f"{archive} is not an archive: it has no manifest")
     use_this_python(spark)
     schema = StructType([StructField(name, known[name]) for name in names])
     found = []
@@ -108,7 +108,7 @@ def _messages(spark: SparkSession, paths: Sequence[str], schema: StructType, cho
     if version > 1:
         rows = spark.read.schema(MESSAGES).parquet(*paths)
         return map_in_tasks(chosen.of(rows).select(*_READ, "remainder"), _AsTable(schema).run, schema)
-    # the topic was the name of a folder, which Spark may have taken for a number
+    # The topic was the name of a folder, which Spark may have converted to a number.
     rows = spark.read.parquet(*paths)
     extra = [StructField(name, ROCKETMQ[name]) for name in ("topic", "storeTimestamp", "physicalOffset")
              if name not in schema.names]
@@ -118,13 +118,13 @@ def _messages(spark: SparkSession, paths: Sequence[str], schema: StructType, cho
 
 
 class _AsTable:
-    """What a task does: rows of Parquet become rows of the table."""
+    """The work of a task: rows of Parquet become rows of the table."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema = schema
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows become rows."""
+        """Convert the rows of record batches."""
         schema = arrow_schema(self._schema)
         for batch in batches:
             if len(batch):
@@ -137,7 +137,8 @@ class _AsTable:
         starts = np.frombuffer(bounds, np.int32)[:len(whole) + 1]
         data = content.to_pybytes()[:starts[-1]]
         rows = np.zeros(len(whole), ROW)
-        rows["offset"] = starts[:-1]  # in the buffer: the place in the log is put in below
+        # In the buffer; the offset in the log is set below.
+        rows["offset"] = starts[:-1]
         for name, column in (("queueOffset", "queueOffset"), ("size", "storeSize"), ("queueId", "queueId"),
                              ("sysFlag", "sysFlag")):
             rows[name] = np.asarray(given[column])
@@ -152,11 +153,12 @@ class _AsTable:
                       for kind, column in zip(schema, made.columns, strict=True)]
             first += len(made)
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-            del made, arrays  # before the next are made
+            # Free them before the next ones are made.
+            del made, arrays
 
 
 def _topics(data: bytes, starts: np.ndarray, rows: np.ndarray) -> list[str]:
-    """The distinct topics of records; the rows get their numbers."""
+    """Return the distinct topics of records, and set their numbers in the rows."""
     flags = rows["sysFlag"]
     heads = np.array([head.size for head in layout.HEADS])[flags >> 4 & 3]
     numbers = np.ndarray((max(len(data) - 3, 0),), ">i4", data, strides=(1,))
@@ -173,7 +175,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class Replayed:
-    """What was, or with `dry_run` would be, sent: topic it came from -> messages."""
+    """The messages that were sent, or with `dry_run` would be: original topic -> number of messages."""
 
     source: str
     target: str | None
@@ -183,10 +185,10 @@ class Replayed:
 
 
 def chosen_messages(spark: SparkSession, source: str, options: dict[str, str], where: str | None) -> DataFrame:
-    """The messages of a store or of an archive that the options of the format and an SQL condition choose; bodies
-    inflated.
+    """Return the messages of a store or of an archive that the format's options and an SQL condition select, with
+    decompressed bodies.
 
-    PipelineError when Spark does not understand the condition.
+    PipelineError if Spark does not understand the condition.
     """
     if is_archive(source):
         frame = archived_messages(spark, source, _chosen(options))
@@ -196,20 +198,21 @@ def chosen_messages(spark: SparkSession, source: str, options: dict[str, str], w
         return frame
     try:
         chosen = frame.where(where)
-        chosen.schema  # noqa: B018, with Spark Connect the condition is looked at only now
+        # With Spark Connect the condition is checked only now.
+        chosen.schema  # noqa: B018
     except PySparkException as error:
         raise PipelineError(f"--where {where!r}: {first_line(str(error))}") from error
     return chosen
 
 
 def is_archive(source: str) -> bool:
-    """Whether messages come from an archive: stores are on file systems of this machine only."""
+    """Return whether messages come from an archive: stores are only on file systems of this machine."""
     local = local_path(source)
     return local is None or os.path.isdir(os.path.join(local, MANIFESTS))
 
 
 def _chosen(options: dict[str, str]) -> Chosen:
-    """What the options of the format choose, of an archive. PipelineError for those that it does not know."""
+    """Return the selection that the format's options make of an archive. PipelineError for unknown options."""
     known = ("subscribe", "startingTimestamp", "endingTimestamp", "startingOffsets", "endingOffsets")
     given = Options(options, known, "an archive")
     topics = given.words("subscribe")
@@ -220,11 +223,11 @@ def _chosen(options: dict[str, str]) -> Chosen:
 def replay(spark: SparkSession, source: str, name_server: str, target: str | None, options: dict[str, str], *,
            where: str | None = None, idempotent: bool = False, dry_run: bool = False,
            client: dict[str, str] | None = None, come_to: Progress = lambda done, total: None) -> Replayed:
-    """Send what is chosen to `target`, or each message to the topic it came from. Keys, tags and the user's properties
-    go along. `client`: options `rocketmq.*` of the sink.
+    """Send the selected messages to `target`, or each to its original topic. Keys, tags and the user's properties are
+    kept. `client`: options `rocketmq.*` of the sink.
     """
     register(spark)
-    # neither half messages nor rolled back ones
+    # Neither half messages nor rolled-back ones.
     frame = chosen_messages(spark, source, options, where).where("sysFlag & 12 in (0, 8)")
     result = Replayed(source, target)
     for row in frame.groupBy("topic").count().collect():
@@ -234,7 +237,8 @@ def replay(spark: SparkSession, source: str, name_server: str, target: str | Non
     if result.messages and not dry_run:
         columns = ["body", "keys", "tags", "properties", "flag"] + ([] if target else ["topic"])
         sink = frame.select(*columns).write.format(CLUSTER).mode("append").option("nameServer", name_server)
-        sink = sink.option("systemProperties", DROP)  # what the brokers before gave the messages
+        # Drop the properties that the previous brokers set.
+        sink = sink.option("systemProperties", DROP)
         sink = sink.option("idempotent", str(idempotent).lower()).options(**(client or {}))
         (sink.option("topic", target) if target else sink).save()
         result.sent = True
@@ -246,7 +250,7 @@ _ARCHIVE, _END = "rmqha.archive", "rmqha.archive.end"
 
 
 class IcebergTable:
-    """One table, of one archive. `name`: catalog.namespace.table."""
+    """One table, belonging to one archive. `name`: catalog.namespace.table."""
 
     def __init__(self, name: str, archive: str) -> None:
         try:
@@ -255,22 +259,23 @@ class IcebergTable:
             raise PipelineError(f"--table needs the extra `iceberg` ({error}): {how_to_install('iceberg')}") from error
         catalog, _, identifier = name.partition(".")
         if not catalog or "." not in identifier:
-            raise PipelineError(f"{name!r} is no name of a table: it must be catalog.namespace.table")
+            raise PipelineError(f"{name!r} is not a valid table name: it must be catalog.namespace.table")
         self._name, self._identifier, self._archive = name, identifier, archive
         try:
             self._catalog: Any = load_catalog(catalog)
-        except Exception as error:  # whatever its many parts raise
+        # Its many parts may raise anything.
+        except Exception as error:
             raise PipelineError(f"the Iceberg catalog {catalog!r} can't be used: {error}") from error
 
     def add(self, files: ArchiveFiles, manifests: Manifests) -> int:
-        """Commit what the archive has and the table has not; how many files. PipelineError when it is the table of
-        another archive, or when the commit fails.
+        """Commit the files that the archive has and the table lacks, and return their number. PipelineError if the
+        table belongs to another archive, or if the commit fails.
         """
         table = self._table()
         done = int(table.properties.get(_END, 0))
         new = [each for each in manifests.since(done) if each.begin >= done]
         if any(each.version == 1 for each in new):
-            raise PipelineError(f"{self._archive} has runs of version 1, which can't be a table: make a new archive")
+            raise PipelineError(f"{self._archive} has runs of version 1, which can't be in a table: make a new archive")
         paths = [files.path(f"{each.folder}/{name}") for each in new for name in each.files]
         if not new:
             return 0
@@ -281,7 +286,7 @@ class IcebergTable:
                 change.set_properties(**{_END: str(new[-1].end)})
         except Exception as error:
             raise PipelineError(f"table {self._name}: the archive is written, but not committed to the table: {error}. "
-                                "The next run does it") from error
+                                "The next run will commit it") from error
         return len(paths)
 
     def _table(self, must_exist: bool = False) -> Any:
@@ -290,7 +295,7 @@ class IcebergTable:
             table = self._catalog.load_table(self._identifier)
         except NoSuchTableError as error:
             if must_exist:
-                raise PipelineError(f"there is no table {self._name}") from error
+                raise PipelineError(f"table {self._name} does not exist") from error
             try:
                 self._catalog.create_namespace(self._identifier.rpartition(".")[0])
             except NamespaceAlreadyExistsError:
@@ -310,7 +315,7 @@ class IcebergTable:
         return self._catalog.load_table(self._identifier)
 
     def rows(self, spark: SparkSession, begin: int, end: int) -> DataFrame | None:
-        """The messages of [begin, end) of the log, of the table's present snapshot; None when there are none."""
+        """Return the messages of [begin, end) of the log from the table's current snapshot; None without any."""
         from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
         table = self._table(must_exist=True)
         wanted = And(GreaterThanOrEqual("physicalOffset", begin), LessThan("physicalOffset", end))
@@ -323,7 +328,7 @@ class IcebergTable:
         return spark.read.parquet(*(task.file.file_path for task in tasks)).where((place >= begin) & (place < end))
 
     def remove_before(self, offset: int) -> None:
-        """Take out the messages before an offset at which a run begins: whole files, in one commit."""
+        """Delete the messages before an offset at which a run begins: whole files, in one commit."""
         from pyiceberg.expressions import LessThan
         table = self._table()
         if table.current_snapshot() is not None:

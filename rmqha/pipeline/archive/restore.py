@@ -1,11 +1,11 @@
-"""The job `restore`: the files of a commit log from an archive, byte for byte, checked against the manifests.
+"""The job `restore`: makes the files of a commit log from an archive, byte for byte, checked against the manifests.
 
 Tasks assemble the bytes of the log unit by unit, and compare each CRC:
 
-    Parquet --rows--> sorted by unit and place --> Assembler --bytes--> CRC of each piece, and the file that is restored
+    Parquet --rows--> sorted by unit and place --> Assembler --bytes--> CRC of each piece, and the restored file
 
-A unit is made by one task in one pass: a piece in version 2, a whole range in version 1. Its rows come in the order
-of the log, after one row without a message, so that a unit without messages is made as well.
+A unit is made by one task in one pass: a piece in version 2, a whole range in version 1. Its rows come in the order of
+the log, after one row without a message, so that a unit without messages is made as well.
 """
 import fcntl
 import os
@@ -34,12 +34,12 @@ MADE = "unit bigint, messages bigint, bytes bigint, problem string"
 _COLUMNS = (*TOLD_BY, "storedBody", "remainder")
 _OLD_COLUMNS = ("physicalOffset", "sysFlag", "storedBody", "envelope")
 _ZEROS = bytes(1 << 20)
-# Together these are put together by one job of Spark: bytes of log, and Parquet files.
+# The limits of one Spark job: bytes of log, and Parquet files.
 _JOB_BYTES, _JOB_FILES = 64 << 30, 2000
 
 
 class Unit(NamedTuple):
-    """What is made in one go. `file_start`: offset of the first byte of the file of the log."""
+    """A part of the log that is made in one pass. `file_start`: offset of the first byte of the log's file."""
 
     number: int
     file_start: int
@@ -54,12 +54,12 @@ class Unit(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Behind the last byte."""
+        """The offset after the last byte."""
         return self.pieces[-1].end
 
 
 class Made(NamedTuple):
-    """What became of a unit. `problem`: "" when it is as it was."""
+    """The result for a unit. `problem`: "" if its bytes are as they were."""
 
     unit: int
     messages: int
@@ -69,14 +69,14 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """Where bytes go. None of those from `end` on is written."""
+    """The folder to write to. No byte at or after `end` is written."""
 
     folder: str
     end: int
 
 
 def jobs_of(manifests: Sequence[Manifest]) -> Iterator[list[Manifest]]:
-    """Neighbours that one job of Spark can do at once."""
+    """Yield groups of neighboring runs that one Spark job can process."""
     taken: list[Manifest] = []
     for manifest in manifests:
         if taken and (taken[0].version != manifest.version or manifest.end - taken[0].begin > _JOB_BYTES
@@ -90,8 +90,8 @@ def jobs_of(manifests: Sequence[Manifest]) -> Iterator[list[Manifest]]:
 
 def assemble(spark: SparkSession, files: ArchiveFiles, manifests: Sequence[Manifest], target: Target | None,
              rows: DataFrame | None = None) -> list[Made]:
-    """Make the bytes of the runs, which one job can do, and write them to `target`, if there is one. `rows`: the
-    messages, when they are not to be read from the archive's own files.
+    """Make the bytes of runs that fit in one job, and write them to `target` if it is given. `rows`: the messages, if
+    they are not to be read from the archive's own files.
     """
     units = [unit._replace(number=number) for number, unit in enumerate(units_of(manifests))]
     use_this_python(spark)
@@ -118,7 +118,7 @@ _EMPTY = {"physicalOffset": "bigint", "sysFlag": "int", "storedBody": "binary", 
 
 
 def _numbered(spark: SparkSession, rows: DataFrame, units: Sequence[Unit], assembler: "_Assembler") -> DataFrame:
-    """Rows with their unit."""
+    """Return rows with their unit."""
     columns = assembler.columns
     if "remainder" in columns:
         numbers = [(unit.pieces[0].number, unit.number) for unit in units if unit.rows]
@@ -131,7 +131,7 @@ def _numbered(spark: SparkSession, rows: DataFrame, units: Sequence[Unit], assem
 
 
 def units_of(manifests: Sequence[Manifest]) -> Iterator[Unit]:
-    """The units of runs, in the order of the log; their numbers are to come."""
+    """Yield the units of runs, in the order of the log; their numbers are not set yet."""
     for manifest in manifests:
         residues = list(manifest.residues)
         groups = [[piece] for piece in manifest.pieces] if manifest.version > 1 else [manifest.pieces]
@@ -146,21 +146,21 @@ def units_of(manifests: Sequence[Manifest]) -> Iterator[Unit]:
 
 
 class _Numbering:
-    """Tells each row of version 1 its unit."""
+    """Assigns each row of version 1 to its unit."""
 
     def __init__(self, begins: Sequence[int], columns: Sequence[str]) -> None:
         self._begins = np.array(begins)
         self._place = list(columns).index("physicalOffset")
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows with a unit."""
+        """Yield rows with a unit."""
         for batch in batches:
             numbers = np.searchsorted(self._begins, np.asarray(batch.column(self._place)), side="right") - 1
             yield pa.RecordBatch.from_arrays([*batch.columns, pa.array(numbers)], [*batch.schema.names, "unit"])
 
 
 class _Assembler:
-    """What a task does."""
+    """The work of a task."""
 
     def __init__(self, units: Sequence[Unit], target: Target | None, version: int) -> None:
         self._units = units
@@ -168,7 +168,7 @@ class _Assembler:
         self.columns = _COLUMNS if version > 1 else _OLD_COLUMNS
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows become units."""
+        """Make units from rows."""
         making: _Making | None = None
         for batch in batches:
             numbers = np.asarray(batch.column(batch.schema.get_field_index("unit")))
@@ -187,7 +187,7 @@ class _Assembler:
 
 
 class _Making:
-    """One unit that is being made."""
+    """A unit that is being made."""
 
     def __init__(self, unit: Unit, target: Target | None) -> None:
         self.unit = unit
@@ -202,9 +202,10 @@ class _Making:
             self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
     def take(self, batch: pa.RecordBatch, columns: Sequence[str]) -> None:
-        """Messages, in the order of the log."""
+        """Add messages, in the order of the log."""
         if not batch.column(batch.schema.get_field_index("physicalOffset"))[0].is_valid:
-            batch = batch.slice(1)  # the row that only says that there is this unit
+            # This row only says that the unit exists.
+            batch = batch.slice(1)
         if not len(batch):
             return
         try:
@@ -225,24 +226,24 @@ class _Making:
         self._messages += len(made)
 
     def _fill(self, offset: int) -> None:
-        """Bytes that are no message, up to `offset`."""
+        """Add the bytes up to `offset` that are not messages."""
         while self._position < offset and self._residues and self._residues[0].offset == self._position:
             residue = self._residues.pop(0)
             try:
                 content = residue.content()
             except ValueError as error:
-                self._problem = self._problem or f"the bytes at offset {residue.offset} that are no message: {error}"
+                self._problem = self._problem or f"the bytes at offset {residue.offset} that are not a message: {error}"
                 break
             self._put(memoryview(content))
             self._skip(residue.size - len(content))
         if self._position != offset:
             what = f"bytes {self._position} to {offset} are missing" if self._position < offset \
-                else f"bytes from offset {offset} on are there twice"
+                else f"bytes from offset {offset} on occur twice"
             self._problem = self._problem or f"in the archive {what}"
             self._position = offset
 
     def _skip(self, size: int) -> None:
-        """Zeros, which files have by themselves."""
+        """Skip zeros, which files have without writing them."""
         while size > 0:
             part = min(size, len(_ZEROS))
             self._sum(memoryview(_ZEROS)[:part])
@@ -260,7 +261,7 @@ class _Making:
     def _sum(self, data: memoryview) -> None:
         while data:
             if not self._pieces:
-                self._problem = self._problem or "in the archive more bytes are there than the manifest says"
+                self._problem = self._problem or "in the archive there are more bytes than the manifest says"
                 return
             part = data[:self._pieces[0].end - self._position]
             self._crc = zlib.crc32(part, self._crc)
@@ -272,12 +273,12 @@ class _Making:
     def _end_piece(self) -> None:
         piece = self._pieces.pop(0)
         if self._crc != piece.crc32:
-            self._problem = self._problem or (f"offsets {piece.begin} to {piece.end} came out with another CRC than "
+            self._problem = self._problem or (f"offsets {piece.begin} to {piece.end} have a different CRC than "
                                               "their manifest says")
         self._crc = 0
 
     def end(self) -> pa.RecordBatch:
-        """The row that tells what became of it."""
+        """Complete the unit and return the row with its result."""
         try:
             self._fill(self.unit.end)
             if self._fd >= 0:
@@ -299,7 +300,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class Restored:
-    """What was made."""
+    """The result of a restore."""
 
     archive: str
     out: str
@@ -311,7 +312,7 @@ class Restored:
 
 @dataclass
 class Verified:
-    """What was proved: the runs of an archive give the bytes that they were made of, or why not."""
+    """The result of a check: the runs of an archive give the bytes that they were made of, or why not."""
 
     archive: str
     begin: int = 0
@@ -324,22 +325,22 @@ class Verified:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a restore would succeed."""
+        """True if a restore would succeed."""
         return not self.problems
 
 
 def restore(spark: SparkSession, archive: str, out: str, come_to: Progress = lambda done, total: None, *,
             until: int | None = None, table: str | None = None) -> Restored:
-    """Write OUT/commitlog, a folder of this machine that tasks see, too. With `until` (ms) the log ends before the
-    first message that was stored then or later. With `table` the messages are read from that Iceberg table.
+    """Write OUT/commitlog, a folder of this machine that the tasks can also access. With `until` (ms) the log ends
+    before the first message that was stored then or later. With `table` the messages are read from that Iceberg table.
 
-    PipelineError when OUT/commitlog exists, when the archive has gaps, or when a byte is not as it was; then nothing
-    is left in its place.
+    PipelineError if OUT/commitlog exists, if the archive has gaps, or if a byte is not as it was; then nothing is left
+    in its place.
     """
     files = archive_files(spark, archive)
     manifests = Manifests(files).all()
     if not manifests:
-        raise PipelineError(f"{archive} is no archive: it has no manifest")
+        raise PipelineError(f"{archive} is not an archive: it has no manifest")
     problems = _gaps(files, manifests) + ([] if table else _wrong_files(files, manifests))
     if problems:
         raise PipelineError(problems[0])
@@ -351,7 +352,7 @@ def restore(spark: SparkSession, archive: str, out: str, come_to: Progress = lam
     result = Restored(files.root, out, manifests[0].begin, end)
     with _own(out):
         if os.path.isdir(target) and os.listdir(target):
-            raise PipelineError(f"{target} has files already: give another place")
+            raise PipelineError(f"{target} already has files: use another place")
         staging = target + _STAGING
         shutil.rmtree(staging, ignore_errors=True)
         os.makedirs(staging)
@@ -375,13 +376,13 @@ def restore(spark: SparkSession, archive: str, out: str, come_to: Progress = lam
 
 def verify(spark: SparkSession, archive: str, come_to: Progress = lambda done, total: None, *,
            table: str | None = None) -> Verified:
-    """Make all bytes of an archive in tasks, without writing them, and compare each CRC. PipelineError when there is
-    no archive; what is wrong with it is told in the result.
+    """Make all bytes of an archive in tasks, without writing them, and compare each CRC. PipelineError if there is no
+    archive; problems of an archive are in the result.
     """
     files = archive_files(spark, archive)
     manifests = Manifests(files).all()
     if not manifests:
-        raise PipelineError(f"{archive} is no archive: it has no manifest")
+        raise PipelineError(f"{archive} is not an archive: it has no manifest")
     result = Verified(files.root, manifests[0].begin, manifests[-1].end, len(manifests))
     result.notes = _gaps(files, manifests)
     wrong = {} if table else _wrong_by_run(files, manifests, result.notes)
@@ -408,14 +409,14 @@ def _assembled(spark: SparkSession, files: ArchiveFiles, manifests: Sequence[Man
 
 @contextmanager
 def _own(out: str) -> Iterator[None]:
-    """Nobody else restores to `out` meanwhile."""
+    """Prevent other processes from restoring to `out` during the block."""
     os.makedirs(out, exist_ok=True)
     fd = os.open(out, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise PipelineError(f"another process restores to {out}") from error
+        raise PipelineError(f"another process is restoring to {out}") from error
     finally:
         os.close(fd)
 
@@ -430,7 +431,9 @@ def _wrong_files(files: ArchiveFiles, manifests: Sequence[Manifest]) -> list[str
 
 
 def _wrong_by_run(files: ArchiveFiles, manifests: Sequence[Manifest], strays: list[str]) -> dict[str, list[str]]:
-    """Name of a run -> its Parquet files that are missing or of another size; files of no run go to `strays`."""
+    """Return the name of a run -> its Parquet files that are missing or have another size; add stray files to
+    `strays`.
+    """
     there = {f"{DATA}/{name}": size for name, size in files.listed(DATA).items()}
     for each in manifests:
         if each.version == 1:
@@ -449,7 +452,7 @@ def _wrong_by_run(files: ArchiveFiles, manifests: Sequence[Manifest], strays: li
 
 
 def _end_at(spark: SparkSession, files: ArchiveFiles, manifests: Sequence[Manifest], until: int) -> int:
-    """Offset of the first message that was stored at `until` (ms) or later."""
+    """Return the offset of the first message that was stored at `until` (ms) or later."""
     for each in manifests:
         if each.maxTime >= until and each.files:
             paths = [files.path(f"{each.folder}/{name}") for name in each.files]
@@ -462,7 +465,7 @@ def _end_at(spark: SparkSession, files: ArchiveFiles, manifests: Sequence[Manife
 
 
 def _make_files(folder: str, manifests: Sequence[Manifest], end: int) -> None:
-    """The files of the log, of their sizes, without a byte."""
+    """Create the files of the log with their sizes, without content."""
     for start, size in {start: size for each in manifests for start, size in each.segments}.items():
         if start < end:
             path = os.path.join(folder, offset2file_name(start))

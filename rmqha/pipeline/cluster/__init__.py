@@ -1,1 +1,1 @@
-"""A live cluster through its name server: the format `rocketmq`, as source, stream and sink."""
+"""A live cluster, reached through its name server: the format `rocketmq`, as source, stream and sink."""

@@ -1,7 +1,7 @@
 """Clients of a live cluster: their options `rocketmq.*`, consumers and producers, and the stores of its brokers.
 
 - `ClientOptions`: credentials and connection settings of the source, the stream and the sink. The driver reads them,
-  so a file with keys need only exist there; certificates are read by each task.
+  so a file with keys only has to exist there; certificates are read by each task.
 - `ClusterClient`: consumers and producers with these options, and readable messages for their errors.
 - `find_stores`: asks the name server and the brokers where the brokers keep their logs, for audits of a whole
   cluster.
@@ -39,7 +39,7 @@ from rmqha.remoting.tls_system_config import TlsSystemConfig, use_tls
 _TLS = "rocketmq.tls."
 _TLS_ENABLE, _TLS_TEST_MODE, _TLS_FILE = _TLS + "enable", _TLS + "test.mode.enable", _TLS + "config.file"
 _AUTH_SERVER, _TRUST = _TLS + "client.authServer", _TLS + "client.trustCertPath"
-# option -> field of TlsSystemConfig: the system properties of clients
+# Option -> field of TlsSystemConfig: the system properties of clients.
 _TLS_TEXTS = {f"rocketmq.{each.metadata['property']}": each.name for each in fields(TlsSystemConfig)
               if each.metadata["property"].startswith("tls.client.") and each.name != "tls_client_auth_server"}
 ACCESS_KEY, SECRET_KEY, TOKEN, KEY_FILE = ("rocketmq.accessKey", "rocketmq.secretKey", "rocketmq.securityToken",
@@ -53,36 +53,37 @@ SECRETS = (SECRET_KEY, TOKEN, *(name for name in _TLS_TEXTS if name.lower().ends
 
 @dataclass(frozen=True)
 class _GivenTls(TlsSystemConfig):
-    """TLS settings that are complete: no file of the machine goes over them."""
+    """Complete TLS settings: no file on the machine overrides them."""
 
     def with_config_file(self) -> TlsSystemConfig:
-        """These."""
+        """Return these settings."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The tasks need the passwords, and hide them again."""
+        """Pickle the passwords too, since tasks need them; they are hidden again there."""
         values = [getattr(self, each.name) for each in fields(self)]
         return _GivenTls, tuple(value.reveal() if isinstance(value, Secret) else value for value in values)
 
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """What the options say of a client. Goes to the tasks; its text has no secret."""
+    """The client settings that the options give. Sent to the tasks; the text form contains no secret."""
 
     credentials: SessionCredentials | None = None
     namespace: str | None = None
     vip_channel: bool = False
     unit_name: str | None = None
-    use_tls: bool | None = None  # None: as the system property tls.enable says
+    # None: as the system property tls.enable says.
+    use_tls: bool | None = None
     tls: TlsSystemConfig | None = field(default=None, repr=False)
 
     @property
     def hook(self) -> AclClientRPCHook | None:
-        """What signs the requests, if there are keys."""
+        """The hook that signs requests, if there are keys."""
         return None if self.credentials is None else AclClientRPCHook(self.credentials)
 
     def apply(self, client: ClientConfig) -> None:
-        """Set up a producer or a consumer that was made with `hook`, before it starts."""
+        """Configure a producer or a consumer that was created with `hook`, before it starts."""
         client.namespace = self.namespace
         client.vip_channel_enabled = self.vip_channel
         client.unit_name = self.unit_name
@@ -92,7 +93,7 @@ class ClientOptions:
 
 
 def client_options(options: Options) -> ClientOptions:
-    """Of the options `rocketmq.*`. PipelineError for wrong or contradicting ones."""
+    """Return the client settings of the options `rocketmq.*`. PipelineError for wrong or contradicting ones."""
     use_tls, tls = _tls(options)
     return ClientOptions(_credentials(options), options.text(NAMESPACE) or None, options.boolean(VIP, False),
                          options.text(UNIT) or None, use_tls, tls)
@@ -118,7 +119,7 @@ def _credentials(options: Options) -> SessionCredentials | None:
 
 
 def _tls(options: Options) -> tuple[bool | None, TlsSystemConfig | None]:
-    """(whether TLS is spoken, with what). Keys and trust count, and switch TLS on, whenever they are given."""
+    """Return (whether TLS is used, with which settings). Keys and trust settings switch TLS on when they are given."""
     given = [name for name in (_TLS_TEST_MODE, _TLS_FILE, _AUTH_SERVER, *_TLS_TEXTS) if name in options]
     if not given:
         return (options.boolean(_TLS_ENABLE, False) if _TLS_ENABLE in options else None), None
@@ -138,7 +139,7 @@ def _tls_fields(options: Options, given: list[str]) -> Iterator[tuple[str, Any]]
     keys = [name for name in given if name not in (_TLS_TEST_MODE, _TLS_FILE)]
     test_mode = options.boolean(_TLS_TEST_MODE, base.tls_test_mode_enable and not keys)
     if test_mode and keys:
-        raise PipelineError(f"{options.where}: {_TLS_TEST_MODE}=true trusts everybody, which contradicts {keys[0]}")
+        raise PipelineError(f"{options.where}: {_TLS_TEST_MODE}=true trusts every server, which contradicts {keys[0]}")
     auth_server = options.boolean(_AUTH_SERVER, base.tls_client_auth_server or _TRUST in options)
     if _TRUST in options and not auth_server:
         raise PipelineError(f"{options.where}: {_AUTH_SERVER}=false contradicts {_TRUST}")
@@ -153,35 +154,35 @@ def _tls_fields(options: Options, given: list[str]) -> Iterator[tuple[str, Any]]
 
 DEFAULT_GROUP = "rmqha-pipeline"
 UNREACHABLE = (MQClientException, MQBrokerException, RemotingException, ConfigError)
-# What an endpoint that wants TLS, or a certificate, looks like to a client that has none.
+# The errors that a client sees if the endpoint requires TLS, or a certificate, and the client has none.
 _CLOSED = (RemotingSendRequestException, RemotingTimeoutException)
 _DENIED = re.compile(r"(?:\w+\.)*AclException: (.*?)(?:, [\w.$]+\([\w.]+:\d+\))?$")
 
 
 @dataclass(frozen=True)
 class ClusterClient:
-    """Whom to ask, and as whom. Goes to the tasks."""
+    """The cluster to connect to, and the identity to use. Sent to the tasks."""
 
     name_server: str
     group: str
     client: ClientOptions
 
     def consumer(self) -> DefaultMQPullConsumer:
-        """A consumer with a name of its own, not started."""
+        """Return a consumer with its own instance name, not started."""
         consumer = DefaultMQPullConsumer(self.group, self.name_server, self.client.hook)
         self.client.apply(consumer)
         consumer.instance_name = _instance_name()
         return consumer
 
     def producer(self, group: str) -> DefaultMQProducer:
-        """A producer with a name of its own, not started."""
+        """Return a producer with its own instance name, not started."""
         producer = DefaultMQProducer(group, self.name_server, self.client.hook)
         self.client.apply(producer)
         producer.instance_name = _instance_name()
         return producer
 
     def said(self, error: BaseException) -> str:
-        """On one line why something went wrong: what a broker has answered, or else the network."""
+        """Return one line that says why something failed: a broker's answer, or else the network error."""
         inner = error
         while isinstance(inner.__cause__, UNREACHABLE):
             inner = inner.__cause__
@@ -197,24 +198,24 @@ class ClusterClient:
         return whom + text + self._hint(inner)
 
     def _hint(self, error: BaseException) -> str:
-        """What may be the matter with a connection."""
+        """Return a hint at the likely cause of a connection error."""
         client = self.client
         if not (use_tls() if client.use_tls is None else client.use_tls):
-            return " (if it wants TLS, set rocketmq.tls.enable=true)" if isinstance(error, _CLOSED) else ""
+            return " (if it requires TLS, set rocketmq.tls.enable=true)" if isinstance(error, _CLOSED) else ""
         if not isinstance(error, (*_CLOSED, RemotingConnectException)):
             return ""
         shown = client.tls is not None and client.tls.tls_client_cert_path
-        return " (over TLS, with a certificate)" if shown else " (over TLS; if it wants a certificate, set " \
+        return " (over TLS, with a certificate)" if shown else " (over TLS; if it requires a certificate, set " \
                                                                "rocketmq.tls.client.certPath and .keyPath)"
 
 
 def cluster_client(options: Options) -> ClusterClient:
-    """Of the options. PipelineError for wrong or contradicting ones."""
+    """Return the client of the options. PipelineError for wrong or contradicting ones."""
     return ClusterClient(name_server_of(options), _group(options), client_options(options))
 
 
 def name_server_of(options: Options) -> str:
-    """The address. PipelineError when there is none."""
+    """Return the name server's address. PipelineError if none is given."""
     address = (options.same("nameServer", "namesrvAddr", "rocketmq.namesrvAddr")
                or os.environ.get(mix_all.NAMESRV_ADDR_ENV))
     if not address:
@@ -226,8 +227,8 @@ def _group(options: Options) -> str:
     given = options.same("group", "consumerGroup")
     prefix = options.text("groupIdPrefix")
     if given is not None and prefix is not None:
-        raise PipelineError(f"{options.where}: group names the group, groupIdPrefix makes a new one for each query; "
-                            "give one of them")
+        raise PipelineError(f"{options.where}: group names the group, but groupIdPrefix makes a new one for each "
+                            "query; give only one of them")
     return f"{prefix}-{uuid.uuid4().hex}" if prefix else given or DEFAULT_GROUP
 
 
@@ -240,7 +241,7 @@ _PLACES = "{cluster}, {brokerName}, {brokerId}, {host}, {port} and {path}"
 
 
 class BrokerStore(NamedTuple):
-    """A broker, and the folder of its commit log as seen from here."""
+    """A broker, and the folder of its commit log as seen from this host."""
 
     cluster: str
     name: str
@@ -251,19 +252,20 @@ class BrokerStore(NamedTuple):
 
 @dataclass
 class ClusterStores:
-    """Each master with each of its slaves, as paths; `notes`: what has no other side."""
+    """Each master with each of its slaves, as paths; `notes`: the brokers without a counterpart."""
 
-    pairs: list[tuple[str, str, str]] = field(default_factory=list)  # master, slave, name of the broker
+    # Master, slave, name of the broker.
+    pairs: list[tuple[str, str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 def find_stores(name_server: str, *, cluster: str | None = None, broker: str | None = None,
                 mounted: str | None = None, client: Mapping[str, str] | None = None) -> ClusterStores:
-    """The stores of all masters and slaves that a name server knows, or of one cluster or broker name.
+    """Return the stores of all masters and slaves that a name server knows, or of one cluster or broker name.
 
-    `mounted`: where a store is seen from here, such as /mnt/{brokerName}-{brokerId}; by default where its broker has
-    it. `client`: options `rocketmq.*`; where there is access control, those of an admin. PipelineError when somebody
-    does not answer, or a store is not there.
+    `mounted`: where a store is mounted on this host, such as /mnt/{brokerName}-{brokerId}; by default the broker's own
+    path. `client`: options `rocketmq.*`; with access control, those of an admin. PipelineError if a server does not
+    answer, or a store is not found.
     """
     whom = cluster_client(Options({**(client or {}), "nameServer": name_server}, ("nameServer", *CLIENT_OPTIONS),
                                   f"name server {name_server}"))
@@ -339,7 +341,7 @@ def _store(cluster: str, name: str, broker_id: int, address: str, settings: dict
 
 
 def _check_here(stores: list[BrokerStore], mounted: str | None) -> None:
-    """PipelineError that names all stores which are not there."""
+    """Raise a PipelineError that names all stores that are not found."""
     missing = []
     for store in stores:
         try:
@@ -347,6 +349,6 @@ def _check_here(stores: list[BrokerStore], mounted: str | None) -> None:
         except PipelineError as error:
             missing.append(f"{store.name} (id {store.broker_id}, {store.address}): {error}")
     if missing:
-        raise PipelineError("an audit reads the stores themselves, and these are not here: " + "; ".join(missing)
-                            + ". Mount them, and say where" + ("" if mounted else " with --mounted, such as "
-                                                               "'/mnt/{brokerName}-{brokerId}'"))
+        raise PipelineError("an audit reads the stores themselves, and these were not found: " + "; ".join(missing)
+                            + ". Mount them, and give their place" + ("" if mounted else " with --mounted, such as "
+                                                                      "'/mnt/{brokerName}-{brokerId}'"))

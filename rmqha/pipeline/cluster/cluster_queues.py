@@ -1,4 +1,4 @@
-"""The queues of a live cluster: their offsets, whether they are still the same, and pulling from them.
+"""The queues of a live cluster: their offsets, whether they are still the same queues, and pulling from them.
 
 - `QueueOffsets`: offsets as nested dicts, as in JSON: topic -> broker -> queue id -> offset.
 - `Position`, `judge`: whether a queue is still the one that a stream has read. Pure functions: they send no
@@ -7,11 +7,12 @@
 - `QueuePuller`: pulls in tasks, from the master, or from the broker that it redirects to, or from a slave while the
   master is gone.
 
-A queue has no identity of its own. A topic that was deleted and created again, or a store that was exchanged, gives
-the same queue other messages at the same offsets. So a stream keeps for each queue the position in the log and the
-store time of the message before its offset: every broker returns both, and they are equal on all replicas. Where
-that message could not be read any more, the stream keeps the queue's first offset, which never decreases in one life
-of the queue.
+Identity of a queue. A queue has no id of its own: if a topic is deleted and created again, or a broker comes back with
+another store, the same queue has other messages at the same offsets. A stream that trusts offsets alone would skip the
+new messages below its offset, without any error. So a stream stores for each queue the log position and the store time
+of the message before its offset (`Mark`). Every broker returns both, they are equal on all replicas, and no two
+messages share them. If that message could not be read any more, the stream stores the queue's first offset instead: it
+never decreases during one life of the queue, so a lower one means another life.
 """
 import json
 import re
@@ -40,12 +41,12 @@ QueueOffsets = dict[str, dict[str, dict[str, int]]]
 
 
 def named(queue: MessageQueue) -> str:
-    """A queue in an error."""
+    """Return the name of a queue for an error."""
     return f"topic {queue.topic}, queue {queue.queueId} of {queue.brokerName}"
 
 
 def walk(offsets: QueueOffsets) -> Iterator[tuple[MessageQueue, int]]:
-    """(queue, offset) of all, in order."""
+    """Yield (queue, offset) of all queues, in order."""
     for topic in sorted(offsets):
         for broker in sorted(offsets[topic]):
             for queue_id, offset in sorted(offsets[topic][broker].items(), key=lambda item: int(item[0])):
@@ -53,7 +54,7 @@ def walk(offsets: QueueOffsets) -> Iterator[tuple[MessageQueue, int]]:
 
 
 def set_offset(offsets: QueueOffsets, queue: MessageQueue, offset: int) -> None:
-    """Put in the offset of a queue."""
+    """Set the offset of a queue."""
     offsets.setdefault(queue.topic, {}).setdefault(queue.brokerName, {})[str(queue.queueId)] = offset
 
 
@@ -66,12 +67,12 @@ def get_offset(offsets: QueueOffsets, queue: MessageQueue, default: None = None)
 
 
 def get_offset(offsets: QueueOffsets, queue: MessageQueue, default: int | None = None) -> int | None:
-    """The offset of a queue."""
+    """Return the offset of a queue."""
     return offsets.get(queue.topic, {}).get(queue.brokerName, {}).get(str(queue.queueId), default)
 
 
 def of_checkpoint(offset: object, name: str = "queues") -> QueueOffsets:
-    """The queues in an offset that Spark has kept. PipelineError when it is not one of this format."""
+    """Return the queues in an offset kept by Spark. PipelineError if it does not have this format."""
     queues = offset.get(name) if isinstance(offset, dict) else None
     if not _is_by_queue(queues, lambda number: is_long(number, -1)):
         raise _damaged(offset, f"{name} is not offsets")
@@ -79,7 +80,7 @@ def of_checkpoint(offset: object, name: str = "queues") -> QueueOffsets:
 
 
 def numbers_of_checkpoint(offset: object, name: str, most: int) -> dict[MessageQueue, list[int]]:
-    """1 to `most` numbers by queue in an offset that Spark has kept; none when it has no such. PipelineError."""
+    """Return 1 to `most` numbers by queue from an offset kept by Spark; none if it has no such field. PipelineError."""
     queues = offset.get(name, {}) if isinstance(offset, dict) else None
     if not _is_by_queue(queues, lambda numbers: isinstance(numbers, list) and 1 <= len(numbers) <= most
                         and all(is_long(number, -(1 << 63)) for number in numbers)):
@@ -98,7 +99,7 @@ def _is_by_queue(queues: object, is_good: Callable[[object], bool]) -> bool:
 
 def _damaged(offset: object, why: str) -> PipelineError:
     return PipelineError(f"the checkpoint's offset is damaged: {why} by topic, broker and queue: {offset!s:.1000}. "
-                         "Begin with a new checkpoint")
+                         "Start with a new checkpoint")
 
 
 def _values(value: object) -> list[object]:
@@ -106,16 +107,16 @@ def _values(value: object) -> list[object]:
 
 
 def as_text(offsets: QueueOffsets) -> str:
-    """Offsets as the options take them."""
+    """Return offsets in the syntax of the options."""
     return json.dumps(offsets, sort_keys=True)
 
 
 VERSION = 1
-OTHER_LIFE = "the topic was deleted and made again, or its broker came back with another store"
+OTHER_LIFE = "the topic was deleted and created again, or its broker came back with another store"
 
 
 class Mark(NamedTuple):
-    """A message, as its queue's broker has it: its queue offset, its place in the log and its store time (ms)."""
+    """A message as its queue's broker returns it: its queue offset, its position in the log and its store time (ms)."""
 
     offset: int
     physical: int
@@ -123,8 +124,8 @@ class Mark(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far a stream has come in a queue, and what it knows of the queue's life: the message before, or else where
-    the queue began; neither in checkpoints of earlier releases, and at offset 0.
+    """The position of a stream in a queue, with its evidence of the queue's life: the message before, or else the
+    queue's first offset. Neither exists in checkpoints of earlier releases, or at offset 0.
     """
 
     offset: int
@@ -139,7 +140,7 @@ class Position(NamedTuple):
 
 class Seen(NamedTuple):
     """A queue at a broker: its first offset, the next one, when its last message was stored (ms; 0 or less: unknown),
-    and whether its master has said so.
+    and whether the master answered.
     """
 
     first: int
@@ -149,8 +150,8 @@ class Seen(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The answer for one offset of a queue: the message; or it `is_gone`, as the queue is not there or ends before; or
-    neither, when the message alone can't be read. And whether the master has said so.
+    """The answer for one offset of a queue: the message; or `is_gone`, if the queue does not exist or ends earlier; or
+    neither, if only the message can't be read. Also whether the master answered.
     """
 
     mark: Mark | None
@@ -158,22 +159,26 @@ class Look(NamedTuple):
     by_master: bool = True
 
     def is_another(self, mark: Mark) -> bool:
-        """Return whether this is surely not the message that `mark` is of."""
+        """Return whether this is certainly not the message of `mark`."""
         return self.is_gone or (self.mark is not None and self.mark != mark)
 
 
 class What(Enum):
-    """Kinds of things that happen to a queue."""
+    """The kinds of things that can happen to a queue."""
 
     VANISHED = auto()
-    SHORTER = auto()  # it ends before what was read
-    OTHER = auto()  # another life, which ends at or after what was read
-    MOVED = auto()  # messages that were not read are deleted
-    UNSURE = auto()  # a slave that stands in has less, or other messages: no verdict until the master answers
+    # It ends before the position of the stream.
+    SHORTER = auto()
+    # Another life, which ends at or after the position of the stream.
+    OTHER = auto()
+    # Messages that were not read yet were deleted.
+    MOVED = auto()
+    # A slave that answers for its master has fewer or other messages: no verdict until the master answers.
+    UNSURE = auto()
 
 
 class Finding(NamedTuple):
-    """A queue to which something happened, where the stream was in it, and how it is now."""
+    """A queue to which something happened, the stream's position in it, and its present state."""
 
     queue: MessageQueue
     what: What
@@ -182,55 +187,55 @@ class Finding(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Name the queue, the offsets, and what happened, without a full stop."""
+        """The queue, the offsets, and what happened, without a full stop."""
         at, seen, queue = self.position.offset, self.seen, named(self.queue)
         if seen is None:
-            return (f"{queue} is not there any more, the stream has come to offset {at}: the topic was deleted or has "
-                    "fewer queues now, or the name server does not know the broker any more")
+            return (f"{queue} no longer exists, the stream has read up to offset {at}: the topic was deleted or has "
+                    "fewer queues now, or the name server no longer knows the broker")
         if self.what is What.MOVED:
             return (f"{queue}: offsets {at} to {seen.first} are gone, the queue begins at {seen.first}. They may have "
                     "been deleted")
         if self.what is What.UNSURE:
-            return (f"{queue}: the master does not answer, and a slave has not what the stream has taken up to offset "
-                    f"{at}, it ends at {seen.end}")
+            return (f"{queue}: the master does not answer, and a slave does not have all that the stream has read up "
+                    f"to offset {at}, it ends at {seen.end}")
         if self.what is What.SHORTER:
-            return f"{queue} ends at offset {seen.end}, the stream has come to {at}: {OTHER_LIFE}"
+            return f"{queue} ends at offset {seen.end}, the stream has read up to {at}: {OTHER_LIFE}"
         mark = self.position.mark
         if mark is None:
-            return (f"{queue} begins at offset {seen.first}, it began at {self.position.began} when the stream came to "
+            return (f"{queue} begins at offset {seen.first}, it began at {self.position.began} when the stream was at "
                     f"{at}: {OTHER_LIFE}")
         return (f"{queue} has another message at offset {mark.offset} than the one stored at "
-                f"{util_all.utc_text(mark.stored)} (place {mark.physical} of the log) that was there when the stream "
-                f"came to {at}: {OTHER_LIFE}")
+                f"{util_all.utc_text(mark.stored)} (position {mark.physical} of the log) that was there when the "
+                f"stream was at {at}: {OTHER_LIFE}")
 
     @property
     def remedy(self) -> str:
-        """Say how a query continues with failOnDataLoss=false."""
+        """The way a query continues with failOnDataLoss=false."""
         if self.seen is None:
             return ("continues without the queue. Once it is back it is read from there on, or from its beginning if "
-                    "it was made again")
+                    "it was created again")
         if self.what is What.MOVED:
             return f"continues without them, at offset {self.seen.first}"
         if self.what is What.UNSURE:
-            return "takes nothing of the queue until the master is back"
+            return "reads nothing from the queue until the master is back"
         return f"reads the queue from its beginning, offset {self.seen.first}"
 
     @property
     def key(self) -> tuple[What, Position]:
-        """Return what stays the same as long as it is the same occurrence."""
+        """A key that stays the same during the same occurrence."""
         return self.what, self.position
 
 
 def data_loss(findings: list[Finding]) -> PipelineError:
-    """Make the error for what was found first."""
+    """Return the error for the first finding."""
     first = findings[0]
-    more = f" (So it is with {len(findings) - 1} more.)" if len(findings) > 1 else ""
+    more = f" (The same applies to {len(findings) - 1} more.)" if len(findings) > 1 else ""
     return PipelineError(f"{first.reason}.{more} With failOnDataLoss=false the query {first.remedy}. A query with a "
-                         "new checkpointLocation begins as startingOffsets says.")
+                         "new checkpointLocation begins where startingOffsets says.")
 
 
 def judge(queue: MessageQueue, position: Position, seen: Seen | None, is_other: bool) -> tuple[int, Finding | None]:
-    """Return (the offset at which a stream continues in a queue, what happened to the queue). `is_other`: it was found
+    """Return (the offset at which a stream continues in a queue, what happened to the queue). `is_other`: it turned out
     to have other messages.
     """
     at = position.offset
@@ -247,22 +252,23 @@ def judge(queue: MessageQueue, position: Position, seen: Seen | None, is_other: 
 
 
 def needs_look(position: Position, seen: Seen, takes: bool) -> bool:
-    """Return whether the message before a position has to be looked at: when messages after it are taken, or when the
-    broker says that the queue's last message was stored at another time.
+    """Return whether the message before a position must be checked: if messages after it are taken, or if the broker
+    reports another store time for the queue's last message.
     """
     mark = position.mark
     if mark is None or not seen.first < position.offset <= seen.end:
-        return False  # not there to be looked at, or judged already
+        # It can't be checked, or is judged already.
+        return False
     return takes or (seen.end == position.offset and seen.stored != mark.stored)
 
 
 # -- in the checkpoint --
 
 def encode(positions: Mapping[MessageQueue, Position], begin: QueueOffsets | None = None) -> dict[str, Any]:
-    """Return a stream's offset, as Spark keeps it: {"version": 1, "queues": topic -> broker -> queue id -> offset,
-    "last": the same, with [place in the log, store time] of the message before or [first offset], "begin": offsets}.
+    """Return a stream's offset as Spark keeps it: {"version": 1, "queues": topic -> broker -> queue id -> offset,
+    "last": the same, with [position in the log, store time] of the message before or [first offset], "begin": offsets}.
 
-    `begin` is where the batch begins that ends there.
+    `begin` is where the batch that ends there begins.
     """
     queues: QueueOffsets = {}
     last: dict[str, dict[str, dict[str, list[int]]]] = {}
@@ -280,7 +286,7 @@ def encode(positions: Mapping[MessageQueue, Position], begin: QueueOffsets | Non
 
 
 def decode(offset: Mapping[str, Any]) -> dict[MessageQueue, Position]:
-    """Return the positions of a stream's offset, those of earlier releases too. PipelineError when it is damaged."""
+    """Return the positions of a stream's offset, also of earlier releases. PipelineError if it is damaged."""
     last = numbers_of_checkpoint(offset, "last", 2)
     found = {}
     for queue, at in walk(of_checkpoint(offset)):
@@ -295,9 +301,11 @@ def decode(offset: Mapping[str, Any]) -> dict[MessageQueue, Position]:
 
 
 EARLIEST, LATEST = "earliest", "latest"
-TIMEOUT_MS = 6_000  # of one question
-ROUTES_MS = 30_000  # a stream asks the name server again after so long
-# Topics of the brokers themselves: only read when they are named.
+# Of one request.
+TIMEOUT_MS = 6_000
+# How long a stream uses the name server's answer.
+ROUTES_MS = 30_000
+# Topics of the brokers themselves: only read if they are named.
 _INNER_PREFIXES = (mix_all.RETRY_GROUP_TOPIC_PREFIX, mix_all.DLQ_GROUP_TOPIC_PREFIX, "RMQ_SYS_", "SCHEDULE_TOPIC_XXXX",
                    "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC")
 
@@ -305,23 +313,23 @@ AnswerT = TypeVar("AnswerT")
 
 
 class _AbsentError(PipelineError):
-    """A topic that is not there."""
+    """A topic that does not exist."""
 
 
 def _is_absent(error: Exception) -> bool:
-    """Return whether a server says that a topic is not there."""
+    """Return whether a server reports that a topic does not exist."""
     return getattr(error, "response_code", None) == response_code.TOPIC_NOT_EXIST
 
 
 class Bounds(NamedTuple):
-    """The first offset of a queue that is still there, and the one that the next message gets."""
+    """The first offset that a queue still has, and the offset of its next message."""
 
     first: int
     end: int
 
 
 class ClusterQueues:
-    """The queues that the options subscribe to. Use as a context manager, or close it. For one thread."""
+    """The queues that the options subscribe to. Use it as a context manager, or close it. For one thread."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -329,9 +337,12 @@ class ClusterQueues:
         self.topics, self.pattern = subscription(options)
         self.consumer = self.cluster.consumer()
         self._running = False
-        self._routes: dict[str, TopicRouteData] = {}  # by topic, as the user knows it
-        self._absent: dict[str, PipelineError] = {}  # topics, or the pattern, of which nothing is there
-        self._routes_until = 0.0  # monotonic
+        # By topic, as the user names it.
+        self._routes: dict[str, TopicRouteData] = {}
+        # Topics that do not exist, or the pattern that matches none.
+        self._absent: dict[str, PipelineError] = {}
+        # Monotonic.
+        self._routes_until = 0.0
 
     def __enter__(self) -> "ClusterQueues":
         self.start()
@@ -341,7 +352,7 @@ class ClusterQueues:
         self.close()
 
     def start(self) -> None:
-        """Connect. Idempotent. PipelineError for settings with which that is not possible."""
+        """Connect. Idempotent. PipelineError if the settings do not permit it."""
         if not self._running:
             try:
                 self.consumer.start()
@@ -358,7 +369,7 @@ class ClusterQueues:
     # -- which queues there are --
 
     def queues(self) -> list[MessageQueue]:
-        """All queues, in order. PipelineError when the name server or a topic can't be found."""
+        """Return all queues, in order. PipelineError if the name server or a topic can't be found."""
         return sorted(queue for topic, route in self._present().items() for queue in self._readable(topic, route))
 
     def _readable(self, topic: str, route: TopicRouteData) -> set[MessageQueue]:
@@ -368,16 +379,16 @@ class ClusterQueues:
         return found
 
     def refresh(self) -> None:
-        """Ask the name server at the next question, whatever it has said in the last 30 s."""
+        """Discard the cached routes: the next request asks the name server."""
         self._routes_until = 0.0
 
     def absent(self) -> dict[str, PipelineError]:
-        """Return the topics that nobody has, or the pattern that none matches, each with the error for it."""
+        """Return the topics that no broker has, or the pattern that matches none, each with the error for it."""
         self._all_routes()
         return self._absent
 
     def _present(self) -> dict[str, TopicRouteData]:
-        """Return who has the queues of each topic. PipelineError when nobody has one that is subscribed to."""
+        """Return the routes of all topics. PipelineError if no broker has a subscribed one."""
         routes = self._all_routes()
         for error in self._absent.values():
             self.refresh()
@@ -385,7 +396,7 @@ class ClusterQueues:
         return routes
 
     def _all_routes(self) -> dict[str, TopicRouteData]:
-        """Return who has the queues of each topic that is there, as the name server said in the last 30 s."""
+        """Return the routes of the topics that exist; the name server's answer is at most 30 s old."""
         self.start()
         if time.monotonic() >= self._routes_until:
             absent: dict[str, PipelineError] = {}
@@ -426,12 +437,14 @@ class ClusterQueues:
     # -- their offsets --
 
     def bounds(self) -> dict[MessageQueue, Bounds]:
-        """Of all queues, in order: one question for each topic and broker. PipelineError when a topic is not there."""
+        """Return the bounds of all queues, in order, with one request per topic and broker. PipelineError for a
+        missing topic.
+        """
         self._present()
         return {queue: Bounds(seen.first, seen.end) for queue, seen in self._seen(is_strict=True).items()}
 
     def seen(self) -> dict[MessageQueue, Seen]:
-        """Return the same, and who says so; topics that are not there, or that nobody may read, are left out."""
+        """Return the same with the answering role; topics that do not exist or may not be read are left out."""
         return self._seen(is_strict=False)
 
     def _seen(self, is_strict: bool) -> dict[MessageQueue, Seen]:
@@ -458,10 +471,11 @@ class ClusterQueues:
                                            lambda addr: api.get_topic_stats_info(addr, wrapped, TIMEOUT_MS))
             known = {queue.queueId: Seen(each.minOffset, each.maxOffset, each.lastUpdateTimestamp,
                                          asked == mix_all.MASTER_ID) for queue, each in table.offsetTable.items()}
-        except MQBrokerException as error:  # it may still tell of each queue, or it says there what is wrong
+        # It may still answer for each queue, or say there what is wrong.
+        except MQBrokerException as error:
             if _is_absent(error):
                 raise _AbsentError(f"topic {topic}, {broker}: {self.cluster.said(error)}") from None
-        # a broker tells of the queues that may be written: there may be more that may be read
+        # A broker reports the writable queues; there may be further readable ones.
         return {queue: known.get(queue.queueId) or self._seen_alone(queue) for queue in queues}
 
     def _seen_alone(self, queue: MessageQueue) -> Seen:
@@ -471,7 +485,7 @@ class ClusterQueues:
         return Seen(max(first, 0), max(end, 0), by_master=asked == also == mix_all.MASTER_ID)
 
     def looks(self, wanted: Iterable[tuple[MessageQueue, int]]) -> dict[MessageQueue, Look]:
-        """Return the messages at one offset of each of these queues; their messages' bodies are not looked at."""
+        """Return the message at one offset of each of these queues, without its body."""
         return dict(at_once(lambda each: (each[0], self._look(*each)), wanted))
 
     def _look(self, queue: MessageQueue, offset: int) -> Look:
@@ -491,12 +505,13 @@ class ClusterQueues:
         if result.pull_status is not PullStatus.FOUND or not result.message_binary:
             return Look(None, result.max_offset <= offset, by_master)
         message = message_decoder.decode(result.message_binary, read_body=False)
-        is_there = result.next_begin_offset == offset + 1  # not the next one that can be read
+        # Otherwise it is the next one that can be read.
+        is_there = result.next_begin_offset == offset + 1
         return Look(Mark(offset, message.commit_log_offset, message.store_timestamp) if is_there else None, False,
                     by_master)
 
     def ask(self, queue: MessageQueue, question: Callable[[str], AnswerT]) -> AnswerT:
-        """The answer of the queue's broker. PipelineError that has what was said, or that nobody answers."""
+        """Return the answer of the queue's broker. PipelineError with the broker's error, or if no broker answers."""
         return self._ask(queue, question)[1]
 
     def _ask(self, queue: MessageQueue, question: Callable[[str], AnswerT]) -> tuple[int, AnswerT]:
@@ -506,8 +521,8 @@ class ClusterQueues:
             raise PipelineError(f"{named(queue)}: {self.cluster.said(error)}") from None
 
     def _of_broker(self, broker: str, topic: str, question: Callable[[str], AnswerT]) -> tuple[int, AnswerT]:
-        """(broker id, its answer): the master's, or a slave's when the master is gone. MQBrokerException when it
-        refuses. A slave does not decide that a topic is not there.
+        """Return (broker id, its answer): the master's, or a slave's if the master is gone. MQBrokerException if it
+        refuses. A slave does not decide that a topic does not exist.
         """
         route = self._routes.get(topic)
         addresses = next((data.brokerAddrs for data in (route.brokerDatas if route is not None else ())
@@ -526,16 +541,17 @@ class ClusterQueues:
         raise PipelineError(f"topic {topic}, {broker}: {self.cluster.said(failed)}") from None
 
     def offsets(self, which: str) -> QueueOffsets:
-        """The first (`earliest`) or the next (`latest`) offset of each queue."""
+        """Return the first (`earliest`) or the next (`latest`) offset of each queue."""
         found: QueueOffsets = {}
         for queue, bounds in self.bounds().items():
             set_offset(found, queue, bounds.first if which == EARLIEST else bounds.end)
         return found
 
     def first_at(self, queue: MessageQueue, timestamp: int, bounds: Bounds) -> int | None:
-        """The offset of the first message stored at a time (ms) or later; None when there is none.
+        """Return the offset of the first message stored at a time (ms) or later, or None.
 
-        Brokers of 4.9 give one near by: of several stored in this millisecond any, else the last one before it, maybe.
+        Brokers of 4.9 return a nearby one: any of several stored in this millisecond, or perhaps the last one before
+        it.
         """
         api, wrapped = self.consumer.api, self.consumer.queue_with_namespace(queue)
         near = self.ask(queue, lambda addr: api.search_offset(addr, wrapped, timestamp, TIMEOUT_MS))
@@ -543,7 +559,7 @@ class ClusterQueues:
         return None if found >= bounds.end else found
 
     def _stored_at(self, queue: MessageQueue, offset: int) -> int:
-        """Store time (ms) of the message at an offset, or of the next one; 0 when there is none any more."""
+        """Return the store time (ms) of the message at an offset, or of the next one; 0 if neither exists any more."""
         try:
             found = self.consumer.pull(queue, "*", offset, 1, TIMEOUT_MS).msg_found_list
         except UNREACHABLE as error:
@@ -552,11 +568,11 @@ class ClusterQueues:
 
 
 def subscription(options: Options) -> tuple[list[str], str | None]:
-    """(topics, pattern): one of them is given. PipelineError otherwise, and for a bad pattern."""
+    """Return (topics, pattern), of which one is given. PipelineError otherwise, and for an invalid pattern."""
     topics = options.words("subscribe", options.same("subscribe", "topic") or "")
     pattern = options.text("subscribePattern")
     if bool(topics) == (pattern is not None):
-        raise PipelineError(f"{options.where} needs one of the options subscribe and subscribePattern")
+        raise PipelineError(f"{options.where} needs either subscribe or subscribePattern")
     if pattern is not None:
         try:
             re.compile(pattern)
@@ -566,12 +582,14 @@ def subscription(options: Options) -> tuple[list[str], str | None]:
 
 
 def first_true(holds: Callable[[int], bool], begin: int, end: int, near: int) -> int:
-    """The first number of [begin, end) for which `holds`, which holds for all numbers behind it too; `end` when there
-    is none. `near`: where it may be; nearer means fewer questions.
+    """Return the first number of [begin, end) for which `holds`, which must hold for all later numbers too; `end` if
+    it holds for none. `near`: a guess; the nearer it is, the fewer calls are needed.
     """
-    low, high, step = begin, end, 1  # below `low` it does not hold, at `high` it does, if that is not the end
+    # Below `low` it does not hold; at `high` it does, unless that is the end.
+    low, high, step = begin, end, 1
     at = min(max(near, begin), end - 1)
-    while low < high and begin <= at < end:  # from `near` in ever longer steps
+    # Search from `near` in growing steps.
+    while low < high and begin <= at < end:
         if holds(at):
             high = at
             if low == at or low > begin:
@@ -590,18 +608,20 @@ def first_true(holds: Callable[[int], bool], begin: int, end: int, near: int) ->
 
 
 class QueuePuller:
-    """Pulls any queue with one consumer, which runs."""
+    """Pulls from any queue with one running consumer."""
 
     def __init__(self, cluster: ClusterClient, consumer: DefaultMQPullConsumer, expression: str, batch_size: int,
                  timeout_ms: int) -> None:
         self._cluster, self._consumer = cluster, consumer
         self._expression, self._batch_size, self._timeout_ms = expression, batch_size, timeout_ms
-        self._stand_in: dict[str, int] = {}  # broker name -> id of the slave that answers in its master's place
+        # Broker name -> id of the slave that answers in place of its master.
+        self._stand_in: dict[str, int] = {}
 
     def pull(self, queue: MessageQueue, offset: int) -> PullResult:
-        """What is there from `offset` on. PipelineError when nobody has it or answers, and when a broker refuses.
+        """Return the messages from `offset` on. PipelineError if no broker has them or answers, and if a broker
+        refuses.
 
-        A slave that is behind has no say in what is gone: then the master is asked.
+        A slave that is behind does not know what is gone, so the master is asked then.
         """
         asked, result = self._ask(queue, offset)
         if asked != MASTER_ID and result.max_offset <= offset:
@@ -610,11 +630,11 @@ class QueuePuller:
             asked, result = self._ask(queue, offset)
             if asked != MASTER_ID and result.max_offset <= offset:
                 raise PipelineError(f"{named(queue)} at offset {offset}: the master does not answer, and slave {asked} "
-                                    f"has come to {result.max_offset} only")
+                                    f"only has messages up to {result.max_offset}")
         return result
 
     def _ask(self, queue: MessageQueue, offset: int) -> tuple[int, PullResult]:
-        """(broker id that was asked, its answer)."""
+        """Return (id of the broker that answered, its answer)."""
         failed: Exception | None = None
         for broker_id in self._ids(queue):
             self._choose(queue, broker_id)
@@ -633,7 +653,7 @@ class QueuePuller:
         raise PipelineError(f"{named(queue)} at offset {offset}: {self._cluster.said(failed)}") from None
 
     def _ids(self, queue: MessageQueue) -> Iterator[int]:
-        """The ids of those who may have a queue, in the order in which they are asked."""
+        """Yield the ids of the brokers that may have a queue, in the order in which they are asked."""
         impl = self._consumer.default_mq_pull_consumer_impl
         wrapped = self._consumer.queue_with_namespace(queue)
         first = self._stand_in.get(queue.brokerName, impl.pull_api_wrapper.recalculate_pull_from_which_node(wrapped))

@@ -1,15 +1,22 @@
-"""The format `rocketmq` as a sink: a DataFrame or a stream into the topics of a cluster.
+"""The format `rocketmq` as a sink: writes a DataFrame or a stream to the topics of a cluster.
 
 Columns: body or value (binary or text), and optionally topic (required without the option), keys or key, tags,
-properties (map) or headers (as of Kafka), flag, delayLevel.
+properties (map) or headers (as in Kafka's connector), flag, delayLevel.
 
-Each message has exactly the values of its row, or the row is refused with an error that names row and column:
-brokers and readers would drop or truncate the value silently. A property is `name \\x01 value \\x02` on the wire,
-text in UTF-8, one value per name, and neither may be empty.
+Each message has exactly the values of its row, or the row is refused with an error that names row and column: brokers
+and readers would drop or truncate such a value silently. A property is `name \\x01 value \\x02` on the wire, text in
+UTF-8, one value per name, and neither may be empty.
 
-Messages are sent in batches. A task that Spark repeats sends its messages again. With `idempotent` the unique key of
-a message is made of its topic and its key, so that readers can remove duplicates:
-dropDuplicates(["topic", "uniqKey"]).
+Delivery guarantee, and how to get exactly-once. Messages are sent in batches, and a broker has no transaction that
+covers the messages of a task. If a task fails after it sent some of its rows, or Spark repeats a batch because it was
+not yet noted as committed, the same rows are sent again: the sink alone is at-least-once, and `commit` and `abort` have
+nothing to do. Exactly-once needs three parts:
+
+1. The source gives the same rows when Spark repeats a batch (the stream sources of this package do).
+2. With `idempotent`, a message's unique key is a hash of its topic and its key, not a new id for each send. So all
+   copies of a message have the same unique key, whichever task sent them. The rows' keys must be unique per topic: two
+   rows with the same key count as copies. A row without a key is refused.
+3. Readers remove the copies: dropDuplicates(["topic", "uniqKey"]).
 """
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -42,19 +49,23 @@ from rmqha.pipeline.cluster.cluster_client import UNREACHABLE, ClusterClient, cl
 from rmqha.pipeline.format_options import MOST_INT, Options, PipelineError
 from rmqha.pipeline.worker import briefly, settle
 
-LONGEST_BODY = 4 << 20  # bytes; what brokers take by default
-USUAL_LEVELS = 18  # of a broker's messageDelayLevel
+# Bytes; the brokers' default limit.
+LONGEST_BODY = 4 << 20
+# The number of levels in the default messageDelayLevel.
+USUAL_LEVELS = 18
 ERROR, DROP = SYSTEM_PROPERTIES = ("error", "drop")
 _AFTER_NAME, _AFTER_VALUE = "\x01", "\x02"
 _LEAST_INT = -MOST_INT - 1
-_SURE_CHARACTERS = MAX_PROPERTIES_LENGTH // 8  # of four bytes each they fit, with what separates them
-_SHOWN = 60  # characters of a name, a key, a value in an error
+# Up to this number of characters always fits, even with four bytes each and with the separators.
+_SURE_CHARACTERS = MAX_PROPERTIES_LENGTH // 8
+# The most characters of a name, key or value shown in an error.
+_SHOWN = 60
 _OF_A_COLUMN = {message_const.PROPERTY_KEYS: "keys", message_const.PROPERTY_TAGS: "tags"}
-_DECIDES = "select other values, or leave the rows out"
+_DECIDES = "select other values, or leave out the rows"
 
 
 class RowError(ValueError):
-    """Why a row can't be sent. `column`: the one that is at fault."""
+    """The reason why a row can't be sent. `column`: the column at fault."""
 
     def __init__(self, column: str, reason: str) -> None:
         super().__init__(f"column {column}: {reason}")
@@ -62,7 +73,7 @@ class RowError(ValueError):
 
 
 class MessageMaker:
-    """Messages from the rows of record batches, which are those of one task."""
+    """Makes messages from the rows of one task's record batches."""
 
     def __init__(self, options: Options) -> None:
         self._topic = options.text("topic")
@@ -75,7 +86,7 @@ class MessageMaker:
         self._row = 0
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[Message]:
-        """One for each row. PipelineError for the first row that can't be sent as it is."""
+        """Yield a message for each row. PipelineError for the first row that can't be sent as it is."""
         columns = {name: self._values(name, column)
                    for name, column in zip(batch.schema.names, batch.columns, strict=True)}
         for number in range(batch.num_rows):
@@ -90,23 +101,24 @@ class MessageMaker:
     def _values(self, name: str, column: pa.Array) -> list[Any]:
         try:
             return list(column.to_pylist())
-        except UnicodeDecodeError:  # Spark's texts may be any bytes
+        # Spark's texts may be any bytes.
+        except UnicodeDecodeError:
             pass
         for number, value in enumerate(column):
             try:
                 value.as_py()
             except UnicodeDecodeError as error:
                 self._row += number + 1
-                wrong = RowError(name, f"the text is not UTF-8 at byte {error.start}: cast it to binary, or leave the "
-                                       "row out")
+                wrong = RowError(name, f"the text is not UTF-8 at byte {error.start}: cast it to binary, or leave out "
+                                       "the row")
                 raise self._refused(wrong, {}) from None
         raise AssertionError(f"column {name} can be read value by value")
 
     def _refused(self, error: RowError, row: dict[str, Any]) -> PipelineError:
         known = [f"{name} {_shown(row[name])}" for name in ("topic", "keys", "key") if row.get(name)]
         of_row = f" ({', '.join(known)})" if known else ""
-        return PipelineError(f"{self._where}: row {self._row}{_task()}{of_row}, {error}. Rows before it may be sent "
-                             "already")
+        return PipelineError(f"{self._where}: row {self._row}{_task()}{of_row}, {error}. Earlier rows may already have "
+                             "been sent")
 
     def _message(self, row: dict[str, Any]) -> Message:
         message = Message(self._topic_of(row), _body(row), flag=_number(row, "flag", _LEAST_INT, MOST_INT) or 0)
@@ -118,7 +130,7 @@ class MessageMaker:
                 _put_once(message, column, name, _text(column, given), given)
         if level := _number(row, "delayLevel", 0, MOST_INT):
             if level > self._levels:
-                raise RowError("delayLevel", f"{level} is above {self._levels}, for which a broker takes its longest "
+                raise RowError("delayLevel", f"{level} is above {self._levels}, and a broker would use its longest "
                                              "delay; if its messageDelayLevel has more, set the option maxDelayLevel")
             message.delay_time_level = level
         if self._idempotent:
@@ -129,7 +141,7 @@ class MessageMaker:
     def _topic_of(self, row: dict[str, Any]) -> str:
         topic = self._topic or row.get("topic")
         if not topic:
-            raise RowError("topic", "it is empty or null, and there is no option topic")
+            raise RowError("topic", "it is empty or null, and the option topic is not set")
         if topic != self._topic and (reason := _why_no_topic(topic)):
             raise RowError("topic", reason)
         return str(topic)
@@ -138,13 +150,13 @@ class MessageMaker:
         if name in message_const.STRING_HASH_SET and name not in _OF_A_COLUMN:
             if self._drops_system:
                 return
-            raise RowError(column, f"the property {name} is RocketMQ's own: take another name, leave it out, or, for "
+            raise RowError(column, f"the property {name} is RocketMQ's own: use another name, leave it out, or, for "
                                    "rows that were read from a topic, set the option systemProperties=drop")
         _put_once(message, column, name, value, value)
 
 
 def _why_no_topic(topic: str) -> str:
-    """Why nobody may send to a topic of this name; "" when one may."""
+    """Return why no client may send to a topic of this name; "" if clients may."""
     try:
         exception.check_topic(topic)
         exception.is_not_allowed_send_topic(topic)
@@ -154,17 +166,18 @@ def _why_no_topic(topic: str) -> str:
 
 
 def _put_once(message: Message, column: str, name: str, value: str, given: str | bytes) -> None:
-    """A property, unless the message has it with another value."""
+    """Set a property, unless the message has it with another value."""
     _check(column, name, value)
     had = message.properties.get(name)
     if had is not None and had != value:
-        raise RowError(column, f"{_shown(given)} is not what the property {name} of the row says, {_shown(had)}; give "
-                               "one of them")
+        raise RowError(column, f"{_shown(given)} contradicts the row's property {name}, which is {_shown(had)}; give "
+                               "only one of them")
     message.put_property(name, value)
 
 
 def _check(column: str, name: str, value: str) -> None:
-    """RowError for a property that the wire can't carry. A value may have a \\x01: the first one ends the name."""
+    """Raise RowError for a property that the wire can't carry. A value may have a \\x01: the first one ends the name.
+    """
     is_own = column in _OF_A_COLUMN.values() or column == "key"
     shown = "" if is_own else f"property {_shown(name)}: "
     if not name:
@@ -177,7 +190,7 @@ def _check(column: str, name: str, value: str) -> None:
 
 
 def _properties(row: dict[str, Any]) -> Iterable[tuple[str, str, str]]:
-    """(column, name, value) of all; RowError for what is null, or there twice."""
+    """Yield (column, name, value) of all properties. RowError if one is null or occurs twice."""
     found: dict[str, str] = {}
     column = "headers" if "headers" in row else "properties"
     for entry in row.get(column) or ():
@@ -187,9 +200,9 @@ def _properties(row: dict[str, Any]) -> Iterable[tuple[str, str, str]]:
         if name is None:
             raise RowError(column, f"a name is null: {_DECIDES}")
         if value is None:
-            raise RowError(column, f"{_shown(name)} is null: leave it out, null can't be sent")
+            raise RowError(column, f"{_shown(name)} is null: leave it out, because null can't be sent")
         if name in found:
-            raise RowError(column, f"{_shown(name)} is there twice, a message has one value of each name: {_DECIDES}")
+            raise RowError(column, f"{_shown(name)} occurs twice, but a message has one value per name: {_DECIDES}")
         found[name] = _text(column, value, name)
         yield column, name, found[name]
 
@@ -198,11 +211,11 @@ def _body(row: dict[str, Any]) -> bytes:
     column = "body" if "body" in row else "value"
     value = row.get(column)
     if not value:
-        raise RowError(column, f"it is {'null' if value is None else 'empty'}, and no message is without a body: "
+        raise RowError(column, f"it is {'null' if value is None else 'empty'}, and every message needs a body: "
                                f"{_DECIDES}")
     body: bytes = value.encode() if isinstance(value, str) else value
     if len(body) > LONGEST_BODY:
-        raise RowError(column, f"{len(body)} bytes, a message has {LONGEST_BODY} at most: {_DECIDES}")
+        raise RowError(column, f"{len(body)} bytes, but a message has at most {LONGEST_BODY}: {_DECIDES}")
     return body
 
 
@@ -213,7 +226,7 @@ def _text(column: str, value: str | bytes, name: str = "") -> str:
         return value.decode()
     except UnicodeDecodeError as error:
         of_name = f"{_shown(name)} " if name else ""
-        raise RowError(column, f"{of_name}is not UTF-8 at byte {error.start}, and properties are texts: write it as "
+        raise RowError(column, f"{of_name}is not UTF-8 at byte {error.start}, but properties are text: write it as "
                                "text, for instance with base64(...)") from None
 
 
@@ -233,30 +246,30 @@ def _identify(message: Message) -> None:
 
 
 def _check_size(message: Message, row: dict[str, Any]) -> None:
-    """RowError when the properties are longer than any message's may be. Few characters need no count of bytes."""
+    """Raise RowError if the properties exceed the limit of a message. With few characters no bytes are counted."""
     if sum(len(name) + len(value) for name, value in message.properties.items()) <= _SURE_CHARACTERS:
         return
     size = properties_size(message)
     if size > MAX_PROPERTIES_LENGTH:
-        raise RowError(_widest(row), f"properties, keys and tags are {size} bytes together, a message has room for "
-                                     f"{MAX_PROPERTIES_LENGTH}: {_DECIDES}")
+        raise RowError(_widest(row), f"properties, keys and tags have {size} bytes together, but a message has room "
+                                     f"for {MAX_PROPERTIES_LENGTH}: {_DECIDES}")
 
 
 def _widest(row: dict[str, Any]) -> str:
-    """The column of properties, keys and tags that has most."""
+    """Return the largest column of properties, keys and tags."""
     return max((name for name in ("properties", "headers", "keys", "key", "tags") if row.get(name)),
                key=lambda name: len(str(row[name])))
 
 
 def _task() -> str:
-    """Which of the job's tasks this is, where Spark says so."""
+    """Return the number of this task in its job, if Spark provides it."""
     from pyspark import TaskContext
     context = TaskContext.get()
     return "" if context is None else f" of partition {context.partitionId()}"
 
 
 def _shown(value: str | bytes) -> str:
-    """A value for an error, in ASCII and cut where it is long."""
+    """Return a value for an error message, in ASCII and truncated if it is long."""
     text = ascii(value[:_SHOWN + 1])
     return text if len(value) <= _SHOWN else text[:_SHOWN] + "..."
 
@@ -274,41 +287,41 @@ _NESTED = {"headers": "array<struct<key:string,value:binary>>", "properties": "m
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task has sent."""
+    """The messages and requests that a task sent."""
 
     messages: int
     requests: int
 
 
 def check_columns(schema: StructType, options: Options) -> None:
-    """PipelineError for a table that can't be sent."""
+    """Raise PipelineError for a table that can't be sent."""
     names = schema.fieldNames()
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise PipelineError(f"{options.where}: there are two columns {twice[0]!r}; select one")
     for field in schema.fields:
         wanted = _COLUMNS.get(field.name)
         if wanted is None:
-            raise PipelineError(f"{options.where}: column {field.name!r} can't be sent. Columns are: "
+            raise PipelineError(f"{options.where}: column {field.name!r} can't be sent. Valid columns: "
                                 f"{', '.join(_COLUMNS)}; select them")
         if not isinstance(field.dataType, wanted):
             raise PipelineError(f"{options.where}: column {field.name} is {field.dataType.simpleString()}, it must be "
                                 f"{' or '.join(kind.typeName() for kind in wanted)}")
     if ("body" in names) == ("value" in names):
-        raise PipelineError(f"{options.where} needs a column body, or value")
+        raise PipelineError(f"{options.where} needs a column body or value")
     if {"properties", "headers"} <= set(names):
-        raise PipelineError(f"{options.where}: give one of the columns properties and headers")
+        raise PipelineError(f"{options.where}: give only one of the columns properties and headers")
     for name, wanted_kind in _NESTED.items():
         if name in names and schema[name].dataType.simpleString() != wanted_kind:
             raise PipelineError(f"{options.where}: column {name} is {schema[name].dataType.simpleString()}, it must be "
                                 f"{wanted_kind}")
     if "topic" not in names and not options.text("topic"):
-        raise PipelineError(f"{options.where} needs a column topic, or the option")
+        raise PipelineError(f"{options.where} needs a column topic, or the option topic")
     if options.boolean("idempotent", False) and not {"keys", "key"} & set(names):
         raise PipelineError(f"{options.where}: idempotent needs a column key or keys")
 
 
 class MessageSender:
-    """Sends messages, as many together as may be."""
+    """Sends messages, in batches that are as large as allowed."""
 
     def __init__(self, producer: DefaultMQProducer, batch_size: int, cluster: ClusterClient) -> None:
         self._producer, self._batch_size, self._cluster = producer, batch_size, cluster
@@ -317,10 +330,11 @@ class MessageSender:
         self.sent = Sent(0, 0)
 
     def put(self, message: Message) -> None:
-        """Take one; PipelineError when a broker does not."""
+        """Queue a message and send full batches. PipelineError if a broker refuses one."""
         waiting = self._waiting.setdefault(message.topic, [])
         if self._batch_size == 1 or not may_join_batch(message):
-            if waiting and message.delay_time_level <= 0:  # it comes behind them
+            # It must come after them.
+            if waiting and message.delay_time_level <= 0:
                 self._send(message.topic, waiting)
                 waiting.clear()
             self._send(message.topic, [message])
@@ -333,7 +347,7 @@ class MessageSender:
         waiting.append(message)
 
     def finish(self) -> Sent:
-        """Send what is left."""
+        """Send the messages that are left."""
         for topic, waiting in self._waiting.items():
             if waiting:
                 self._send(topic, waiting)
@@ -349,7 +363,7 @@ class MessageSender:
                                 f"{self._cluster.said(error)}") from None
         if result.send_status is not SendStatus.SEND_OK:
             raise PipelineError(f"{len(messages)} messages for topic {topic} are stored, but "
-                                f"{result.send_status.name}: they may be sent again when the task is")
+                                f"{result.send_status.name}: they may be sent again when the task is repeated")
         self.sent.messages += len(messages)
         self.sent.requests += 1
 
@@ -364,7 +378,8 @@ class ClusterWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
         self._batch_size = options.integer("batchSize", DEFAULT_BATCH, 1, MOST_INT)
         self._timeout_ms = options.integer("sendTimeoutMs", 10_000, 1, MOST_INT)
         self._compress_over = options.size("compressOver", 4096)
-        MessageMaker(options)  # which looks at its own options
+        # It checks its own options.
+        MessageMaker(options)
 
     @briefly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
@@ -388,7 +403,7 @@ class ClusterWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
             producer.shutdown()
 
     def commit(self, messages: list[Sent | None], batchId: int | None = None) -> None:  # Spark's name
-        """Everything was sent by the tasks."""
+        """Do nothing: the tasks have sent everything."""
 
     def abort(self, messages: list[Sent | None], batchId: int | None = None) -> None:  # Spark's name
-        """What was sent can't be taken back; see `idempotent`."""
+        """Do nothing: sent messages can't be taken back; see `idempotent`."""

@@ -1,4 +1,4 @@
-"""The format `rocketmq`: queues of a live cluster as a table or as a stream, and a cluster to write to.
+"""The format `rocketmq`: queues of a live cluster as a table or as a stream, and a cluster as a sink.
 
     spark.readStream.format("rocketmq").option("nameServer", "127.0.0.1:9876").option("subscribe", "orders").load()
 """
@@ -58,14 +58,16 @@ READ_OPTIONS = (*COMMON_OPTIONS, "subscribe", "subscribePattern", "subExpression
 WRITE_OPTIONS = ("idempotent", "producerGroup", "batchSize", "sendTimeoutMs", "compressOver", "systemProperties",
                  "maxDelayLevel")
 _COMPLETE = ("nameServer", "namesrvAddr", "rocketmq.namesrvAddr")
-_SPARKS_OWN = ("checkpointLocation", "path", "queryName")  # what a stream writer is given besides
+# Other options that a stream writer gets.
+_SPARKS_OWN = ("checkpointLocation", "path", "queryName")
 _BATCH_BYTES = 4 << 20
 _MOST_PARTITIONS = 1000
-_Offset = dict[str, Any]  # of a stream: what its reader says of it, as Spark keeps it
+# A stream's offset as its reader returns it and Spark keeps it.
+_Offset = dict[str, Any]
 
 
 class ClusterDataSource(DataSource):
-    """The format. Options are checked when a table or a stream is made of it."""
+    """The format. Options are checked when a table or a stream is created."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -73,21 +75,22 @@ class ClusterDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name that `.format(...)` takes."""
+        """Return the name that `.format(...)` takes."""
         return FORMAT
 
     @briefly
     def writer(self, schema: StructType, overwrite: bool) -> ClusterWriter:
-        """A writer of a table. PipelineError for mode("overwrite"): messages can't be."""
+        """Return a writer of a table. PipelineError for mode("overwrite"): messages can't be overwritten."""
         if overwrite:
-            raise PipelineError(f"{FORMAT}: messages are only added to a topic: use mode('append')")
+            raise PipelineError(f"{FORMAT}: messages can only be appended to a topic: use mode('append')")
         return self.streamWriter(schema, overwrite)
 
     @briefly
     def streamWriter(self, schema: StructType, overwrite: bool) -> ClusterWriter:  # Spark's name
-        """A writer of a stream's batches."""
+        """Return a writer of a stream's batches."""
         given = all_options(self._given, schema, FORMAT, _COMPLETE)
-        if given != self._given:  # those of a table, which is read as well
+        # They come from a table, which is read as well.
+        if given != self._given:
             given = _only(given, WRITE_OPTIONS + COMMON_OPTIONS)
         return ClusterWriter(Options(given, (*WRITE_OPTIONS, *COMMON_OPTIONS, *_SPARKS_OWN), FORMAT), schema)
 
@@ -101,7 +104,7 @@ class ClusterDataSource(DataSource):
 
     @briefly
     def schema(self) -> StructType:
-        """The columns that the options ask for."""
+        """Return the columns that the options select."""
         of_table = options_of_new_table(self._given, FORMAT, SECRETS)
         if of_table is None:
             return table_schema(self._options(self._given))
@@ -115,23 +118,23 @@ class ClusterDataSource(DataSource):
 
     @briefly
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of what is in the queues when the query is planned."""
+        """Return a reader of the messages that the queues have when the query is planned."""
         return ClusterReader(self._reader_options(schema), schema)
 
     @briefly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
-        """A reader of what comes into the queues."""
+        """Return a reader of messages as they arrive."""
         return ClusterStreamReader(self._reader_options(schema), schema)
 
 
 def _only(given: dict[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The options of some names: a table that is read and written has those of both."""
+    """Return the options with these names: a table that is read and written has options of both kinds."""
     lower = {name.lower() for name in names}
     return {name: value for name, value in given.items() if name.lower() in lower}
 
 
 class Span(NamedTuple):
-    """Offsets [begin, end) of one queue. `last`: the last message that the batch has of it, where that is known."""
+    """Offsets [begin, end) of one queue. `last`: the last message of the batch in that queue, if known."""
 
     queue: MessageQueue
     begin: int
@@ -139,7 +142,7 @@ class Span(NamedTuple):
     last: Mark | None = None
 
     def has_not(self, message: MessageExt) -> bool:
-        """Return whether a message at one of these offsets is of another life of the queue than `last`."""
+        """Return whether a message at one of these offsets belongs to another life of the queue than `last`."""
         if self.last is None:
             return False
         if message.queue_offset == self.last.offset:
@@ -148,7 +151,7 @@ class Span(NamedTuple):
 
 
 class QueuePartition(InputPartition):
-    """What one task reads."""
+    """The work of one task."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         super().__init__([(span.queue.topic, span.queue.brokerName, span.queue.queueId, span.begin, span.end)
@@ -157,7 +160,7 @@ class QueuePartition(InputPartition):
 
 
 class QueueReader:
-    """Pulls partitions, in the tasks. Shared by the table and the stream."""
+    """Pulls partitions in the tasks; shared by the table and the stream."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
@@ -171,7 +174,7 @@ class QueueReader:
 
     @briefly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The record batches of a partition."""
+        """Yield the record batches of a partition."""
         assert isinstance(partition, QueuePartition)
         settle()
         if not partition.spans:
@@ -217,23 +220,24 @@ class QueueReader:
 
 
     def _changed(self, span: Span, offset: int) -> None:
-        """Raise the error for a queue that has become another one since the batch was planned, or warn of it."""
+        """Raise the error for a queue that was replaced after the batch was planned, or warn of it."""
         reason = (f"{named(span.queue)} has another message at offset {offset} than when the query was planned: "
                   f"{OTHER_LIFE}")
         if self.fail_on_data_loss:
-            raise PipelineError(f"{reason}. Read a table again; with failOnDataLoss=false a stream leaves out what the "
-                                "batch lacks of the queue, and reads it from its beginning in the next one.")
-        log.warning("%s; the batch has no more of it, the next one of a stream reads it from its beginning", reason)
+            raise PipelineError(f"{reason}. Read a table again; with failOnDataLoss=false a stream skips the missing "
+                                "part of the queue, and reads the queue from its beginning in the next batch.")
+        log.warning("%s; skipping the rest in this batch, a stream's next batch reads the queue from its beginning",
+                    reason)
 
 
 def lost(queue: MessageQueue, begin: int, end: int, min_offset: int) -> PipelineError:
-    """The error for messages that are gone."""
+    """Return the error for messages that are lost."""
     return PipelineError(f"{named(queue)}: offsets {begin} to {end} are gone, the queue begins at {min_offset}. "
-                         "They may have been deleted. With failOnDataLoss=false the query goes on without them.")
+                         "They may have been deleted. With failOnDataLoss=false the query continues without them.")
 
 
 def message_batch(messages: list[MessageExt], schema: pa.Schema, kafka: bool) -> pa.RecordBatch:
-    """A record batch of pulled messages. crcOk is null: the client has inflated the bodies."""
+    """Return a record batch of pulled messages. crcOk is null, since the client has already decompressed the bodies."""
     arrays = []
     for field in schema:
         name = KAFKA_SOURCE.get(field.name) if kafka else field.name
@@ -281,7 +285,7 @@ _VALUES: dict[str, Callable[[MessageExt], Any]] = {
 
 
 def _partition_limits(options: Options) -> tuple[int, int, int | None]:
-    """(at least, at most so many partitions, most messages of one). PipelineError for contradicting ones."""
+    """Return (minimum partitions, maximum partitions, most messages of one). PipelineError for contradicting ones."""
     least = options.integer("minPartitions", 1, 1)
     most = options.integer("maxPartitions", max(_MOST_PARTITIONS, least), 1)
     if least > most:
@@ -291,8 +295,8 @@ def _partition_limits(options: Options) -> tuple[int, int, int | None]:
 
 def partitions_of(begin: QueueOffsets, end: QueueOffsets, options: Options,
                   last: Mapping[MessageQueue, Mark | None] | None = None) -> list[QueuePartition]:
-    """A partition for each queue that has messages. Long queues are cut where `minPartitions` or
-    `maxRecordsPerPartition` asks for it; where there are more than `maxPartitions`, several go together. `last`: the
+    """Return a partition for each queue that has messages. Long queues are split if `minPartitions` or
+    `maxRecordsPerPartition` requires it; if there are more than `maxPartitions`, several are combined. `last`: the
     messages before the ends.
     """
     least, most, records = _partition_limits(options)
@@ -308,8 +312,8 @@ def partitions_of(begin: QueueOffsets, end: QueueOffsets, options: Options,
 
 
 def _shared_out(spans: list[Span], most: int) -> list[list[Span]]:
-    """The spans in at most `most` parts of about the same number of messages: the longest first, each to the part
-    that has least.
+    """Distribute the spans over at most `most` parts with about the same number of messages: the longest first, each to
+    the part that has least.
     """
     if len(spans) <= most:
         return [[span] for span in spans]
@@ -323,18 +327,18 @@ def _shared_out(spans: list[Span], most: int) -> list[list[Span]]:
 
 
 class ClusterReader(QueueReader, DataSourceReader):
-    """The table: all messages that are there when the query is planned."""
+    """The table: all messages that exist when the query is planned."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
         stream_planner.check_batch(options)
         for name in trigger_delay.OPTIONS:
             if name in options:
-                log.warning("%s: %s is for streams, a table has no use for it", options.where, name)
+                log.warning("%s: %s is for streams; ignoring it for a table", options.where, name)
 
     @briefly
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each queue, or as the limits of partitions have it."""
+        """Return a partition for each queue, or as the limits of partitions require."""
         with ClusterQueues(self.options) as queues:
             end = end_of(queues)
             begin = begin_of(queues, EARLIEST)
@@ -345,7 +349,7 @@ class ClusterReader(QueueReader, DataSourceReader):
 
 
 def _check_begin(queues: ClusterQueues, begin: QueueOffsets, fail_on_data_loss: bool) -> None:
-    """Offsets below the first ones: an error, or put right. Queues that `begin` does not have begin at their first."""
+    """Raise an error for offsets below the first ones, or correct them. A queue without one begins at its first."""
     for queue, bounds in queues.bounds().items():
         wanted = get_offset(begin, queue)
         if wanted is not None and wanted < bounds.first and fail_on_data_loss:
@@ -355,9 +359,9 @@ def _check_begin(queues: ClusterQueues, begin: QueueOffsets, fail_on_data_loss: 
 
 
 class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream. Its offsets are those of `cluster_queues`: they have where the batch begins that ends there, as Spark
-    does not keep where the first batch of a query began, and asks again when that has to be repeated. "begin" is
-    missing in offsets of the first releases, and "last", by which a queue is known, in those of later ones, too.
+    """The stream. Its offsets are those of `cluster_queues`. They contain where the batch that ends there begins,
+    because Spark does not keep where the first batch of a query began, and asks again when it must repeat that batch.
+    Offsets of the first releases have no "begin"; those of later ones may have no "last", which identifies a queue.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -366,14 +370,19 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         self._queues: ClusterQueues | None = None
         self._delay = TriggerDelay(options)
         self._planner = StreamPlanner(self.fail_on_data_loss)
-        self._stop_at: dict[MessageQueue, int] | None = None  # of Trigger.AvailableNow: the ends when the query began
-        self._seen: QueueOffsets = {}  # the ends when the batch was planned
-        self._left: dict[MessageQueue, int] = {}  # messages behind the batch that was planned last
-        self._initial: _Offset | None = None  # where a new query begins
-        self._planned: _Offset | None = None  # the end of the batch that was planned last
+        # For Trigger.AvailableNow: the ends when the query began.
+        self._stop_at: dict[MessageQueue, int] | None = None
+        # The ends when the batch was planned.
+        self._seen: QueueOffsets = {}
+        # Messages after the batch planned last.
+        self._left: dict[MessageQueue, int] = {}
+        # Where a new query begins.
+        self._initial: _Offset | None = None
+        # The end of the batch planned last.
+        self._planned: _Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the connection: tasks open their own."""
+        """Pickle without the connection: tasks open their own."""
         return {**self.__dict__, "_queues": None}
 
     def _connected(self) -> ClusterQueues:
@@ -384,23 +393,23 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
 
     @briefly
     def initialOffset(self) -> _Offset:  # Spark's name
-        """Where a new query begins: at the end, unless the options say otherwise."""
+        """Return where a new query begins: at the end, unless the options say otherwise."""
         self._initial = {"version": VERSION, "queues": begin_of(self._connected(), LATEST)}
         return self._initial
 
     @briefly
     def prepareForTriggerAvailableNow(self) -> None:  # Spark's name
-        """Remember the ends: the query stops there."""
+        """Remember the current ends: the query stops there."""
         self._stop_at = {queue: each.end for queue, each in self._connected().seen().items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # Spark's name
-        """maxOffsetsPerTrigger, minOffsetsPerTrigger, or all."""
+        """Return maxOffsetsPerTrigger, minOffsetsPerTrigger, or all."""
         return self._delay.limit
 
     @briefly
     def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:  # Spark's name
-        """How far the next batch goes: up to the ends, or a fair share of each queue's backlog; no further than
-        `start` when there is so little that it can wait. A query that stops at the ends does not wait.
+        """Return where the next batch ends: at the ends, or after a fair share of each queue's backlog; at `start` if
+        so little is new that it can wait. A query that stops at the ends does not wait.
         """
         plan = self._planner.plan(
             self._connected(), decode(start), self._stop_at,
@@ -410,12 +419,12 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
         if not plan.is_new:
             return start
         self._planned = encode(plan.positions, _offsets(plan.begin))
-        log.debug("the next batch goes to %s", as_text(self._planned["queues"]))
+        log.debug("the next batch ends at %s", as_text(self._planned["queues"]))
         return self._planned
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # Spark's name
-        """The ends of the queues as they were when the batch was planned, and how far behind it is; for the progress
-        that Spark shows.
+        """Return the ends of the queues when the batch was planned, and the backlog, for the progress that Spark
+        reports.
         """
         if not self._left:
             return None
@@ -423,9 +432,10 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
 
     @briefly
     def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
-        """One for each queue, or as the limits of partitions have it."""
+        """Return a partition for each queue, or as the limits of partitions require."""
         if start == end:
-            return []  # `begin` would be that of the batch before
+            # `begin` would be that of the previous batch.
+            return []
         began = of_checkpoint(end, "begin") if "begin" in end else of_checkpoint(start)
         begin: dict[MessageQueue, int] = dict(walk(began))
         after = decode(end)
@@ -436,8 +446,8 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
                              {queue: after[queue].mark for queue in begin})
 
     def commit(self, end: _Offset) -> None:
-        """Nothing is kept at the brokers: Spark's checkpoint has the offsets."""
-        log.debug("taken up to %s", as_text(end["queues"]))
+        """Do nothing at the brokers: Spark's checkpoint keeps the offsets."""
+        log.debug("read up to %s", as_text(end["queues"]))
 
     def stop(self) -> None:
         """Disconnect."""
@@ -447,7 +457,7 @@ class ClusterStreamReader(QueueReader, DataSourceStreamReader, SupportsTriggerAv
 
 
 def _offsets(of: Mapping[MessageQueue, int]) -> QueueOffsets:
-    """Return offsets as JSON has them."""
+    """Return offsets in the layout of the JSON."""
     found: QueueOffsets = {}
     for queue, offset in sorted(of.items()):
         set_offset(found, queue, offset)

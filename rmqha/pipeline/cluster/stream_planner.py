@@ -1,4 +1,4 @@
-"""Plans the batches of a stream: how much each takes of each queue, and how it handles queues that have changed.
+"""Planning the batches of a stream: how much each takes of each queue, and what happens to queues that have changed.
 
 `StreamPlanner` works on the answers of `Queues` only, so it needs neither Spark nor servers.
 
@@ -43,19 +43,19 @@ SETTLE_S = 1.0
 
 
 class Queues(Protocol):
-    """The side that the planner asks: `cluster_queues.ClusterQueues`."""
+    """The interface that the planner uses: `cluster_queues.ClusterQueues`."""
 
     def seen(self) -> dict[MessageQueue, Seen]:
-        """Return all queues that are there."""
+        """Return all queues that exist."""
 
     def looks(self, wanted: Iterable[tuple[MessageQueue, int]]) -> dict[MessageQueue, Look]:
         """Return the messages at one offset of each queue."""
 
     def absent(self) -> dict[str, PipelineError]:
-        """Return the topics of which there is nothing, with the errors for them."""
+        """Return the topics that do not exist, with the errors for them."""
 
     def refresh(self) -> None:
-        """Forget what was answered before."""
+        """Discard cached answers."""
 
 
 class Plan(NamedTuple):
@@ -65,29 +65,37 @@ class Plan(NamedTuple):
     positions: dict[MessageQueue, Position]
     ends: dict[MessageQueue, int]
     left: dict[MessageQueue, int]
-    is_new: bool  # there is something to be read, or to be kept
+    # There is something to read or to store.
+    is_new: bool
 
 
 class _Judged(NamedTuple):
-    """The offsets at which a stream continues in the queues that are there, and what happened to some."""
+    """The offsets at which a stream continues in the existing queues, and what happened to some."""
 
     begins: dict[MessageQueue, int]
     findings: dict[MessageQueue, Finding]
 
 
 class StreamPlanner:
-    """Plans the batches of one query. Offsets are Spark's to keep."""
+    """Plans the batches of one query. Spark keeps the offsets.
+
+    A planned batch is stored by Spark before it is read, and read again after a crash. So `plan` fixes where the batch
+    begins and ends in each queue, and the evidence of the queue's life at the end; `read` then checks whether the
+    queues still hold those messages. With data loss allowed, a queue that changed in between is read from the right
+    place in the next batch (`_unread`).
+    """
 
     def __init__(self, fail_on_data_loss: bool) -> None:
         self._fail_on_data_loss = fail_on_data_loss
-        self._warned: dict[object, object] = {}  # queue or topic -> the occurrence that was logged
-        # Where data loss is allowed: the queues of which a planned batch could not read all. The next one begins there.
+        # Queue or topic -> the occurrence that was logged.
+        self._warned: dict[object, object] = {}
+        # If data loss is allowed: the queues that a planned batch could not read completely. The next one begins there.
         self._unread: dict[MessageQueue, tuple[Position, int]] = {}
 
     def plan(self, queues: Queues, known: Mapping[MessageQueue, Position], stop_at: Mapping[MessageQueue, int] | None,
              holds_back: Callable[[int], bool], most: int | None, is_first: bool = False) -> Plan:
-        """Return the batch after the positions `known`: up to the ends or to `stop_at`, at most `most` messages. The
-        first one of a query is new in any case, since it gets to know the queues.
+        """Return the batch after the positions `known`: up to the ends or to `stop_at`, with at most `most` messages.
+        The first batch of a query always counts as new, since it records which queues exist.
 
         PipelineError for queues that lost messages, unless that is allowed.
         """
@@ -96,15 +104,16 @@ class StreamPlanner:
         is_sure, is_held = False, True
         while True:
             judged = _judge(known, seen, others, self._unread)
-            if not is_sure and self._is_news(judged.findings):  # routes, and answers after a failover, may be old
+            # Cached routes, and answers after a failover, may be outdated.
+            if not is_sure and self._is_news(judged.findings):
                 seen, others, is_sure = _seen_again(queues, judged.findings.values()), set(), True
                 continue
             backlog = {queue: 0 if queue in stalled else max(end - judged.begins[queue], 0)
                        for queue, end in _ends(judged, seen, stop_at).items()}
             is_held = is_held and holds_back(sum(backlog.values()))
             taken = dict.fromkeys(backlog, 0) if is_held else backlog if most is None else shares(backlog, most)
-            # The messages before the ends are looked at first: when those before the beginnings are the right ones
-            # still, so were these.
+            # The messages before the ends are fetched first: if those before the beginnings are still the right ones
+            # afterwards, so were these.
             ends = {queue: judged.begins[queue] + count for queue, count in taken.items()}
             same = {queue: each for queue, each in known.items()
                     if ends.get(queue) == each.offset == judged.begins.get(queue)}
@@ -126,22 +135,22 @@ class StreamPlanner:
                     {queue: count - taken[queue] for queue, count in backlog.items()}, is_new)
 
     def _is_kept(self, queue: MessageQueue, position: Position) -> bool:
-        """Return whether the position of a queue that is not there will be of use. Else it is dropped, and the queue is
-        a new one when it is back.
+        """Return whether the position of a missing queue is of further use. Otherwise it is dropped, and the queue
+        counts as new when it comes back.
         """
         return position.has_evidence and queue not in self._unread
 
     def _is_news(self, findings: Mapping[MessageQueue, Finding]) -> bool:
-        """Return whether something was found that was not warned of yet."""
+        """Return whether something was found that has not been warned of yet."""
         return any(self._warned.get(queue) != each.key for queue, each in findings.items())
 
     def read(self, queues: Queues, begin: Mapping[MessageQueue, int], after: Mapping[MessageQueue, Position],
              is_just_planned: bool) -> dict[MessageQueue, int]:
-        """Return where a planned batch begins in each queue of which it has messages that can be read now.
+        """Return where a planned batch begins in each queue that has messages for it which can be read now.
 
-        A batch that is repeated may be of queues that have changed meanwhile: PipelineError, unless data loss is
-        allowed. Then what is gone is left out; the next batch begins at the right place. `is_just_planned`: the
-        messages at the ends need not be looked at again.
+        A repeated batch may contain queues that have changed meanwhile: PipelineError, unless data loss is allowed.
+        Then the missing messages are left out, and the next batch begins at the right place. `is_just_planned`: the
+        messages at the ends need no second check.
         """
         wanted = {queue: each for queue, each in after.items() if begin.get(queue, -1) < each.offset}
         seen, is_sure = queues.seen(), False
@@ -169,8 +178,8 @@ class StreamPlanner:
 
     def _report(self, known: Mapping[MessageQueue, Position], findings: Mapping[MessageQueue, Finding],
                 queues: Queues | None = None) -> None:
-        """Raise the error for what was found, or warn of each occurrence once. With `queues` of the topics that are not
-        there as well; then an occurrence that is not found any more is over.
+        """Raise the error for what was found, or warn once of each occurrence. With `queues`, do the same for topics
+        that do not exist; then an occurrence that is no longer found is over.
         """
         losses = [each for each in findings.values() if each.what is not What.UNSURE]
         if losses and self._fail_on_data_loss:
@@ -214,7 +223,7 @@ def _seen_again(queues: Queues, findings: Iterable[Finding]) -> dict[MessageQueu
 
 def _ends(judged: _Judged, seen: Mapping[MessageQueue, Seen], stop_at: Mapping[MessageQueue, int] | None
           ) -> dict[MessageQueue, int]:
-    """How far each queue may be read."""
+    """Return how far each queue may be read."""
     found = {}
     for queue, begin in judged.begins.items():
         finding = judged.findings.get(queue)
@@ -228,7 +237,7 @@ def _ends(judged: _Judged, seen: Mapping[MessageQueue, Seen], stop_at: Mapping[M
 def _positions(queues: Queues, ends: Mapping[MessageQueue, int], seen: Mapping[MessageQueue, Seen],
                same: Mapping[MessageQueue, Position]) -> tuple[dict[MessageQueue, Position], set[MessageQueue]]:
     """Return (the positions at these offsets with the evidence of the queue's life, the queues that are gone).
-    Those of `same` stay.
+    Positions in `same` are kept.
     """
     found = {queue: same.get(queue, Position(end)) for queue, end in ends.items()}
     wanted = [queue for queue, each in found.items() if not each.has_evidence and queue in seen]
@@ -242,7 +251,7 @@ def _positions(queues: Queues, ends: Mapping[MessageQueue, int], seen: Mapping[M
 
 def _others(queues: Queues, known: Mapping[MessageQueue, Position], findings: Mapping[MessageQueue, Finding],
             seen: dict[MessageQueue, Seen], taken: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-    """Return the queues that have another message before the position. A slave's answer for one is noted in `seen`."""
+    """Return the queues that have another message before the position. A slave's answer is marked so in `seen`."""
     wanted = [(queue, each.offset - 1) for queue, each in known.items() if queue in seen and queue not in findings
               and needs_look(each, seen[queue], taken.get(queue, 0) > 0)]
     found = set()
@@ -266,13 +275,13 @@ _TIMES = 'JSON such as {"TopicA": {"broker-a": {"0": 1700000000000}}} (milliseco
 
 
 def check_batch(options: Options) -> None:
-    """PipelineError for options that are wrong, that contradict, or that leave nothing of a table."""
+    """Raise PipelineError for options that are wrong, that contradict each other, or that select nothing."""
     _check(options)
     options.one_of(*ENDING)
     if options.text("startingOffsets", EARLIEST).lower() == LATEST:
-        raise PipelineError(f"{options.where}: startingOffsets=latest leaves nothing of a table; it is for streams")
+        raise PipelineError(f"{options.where}: startingOffsets=latest selects nothing of a table; it is for streams")
     if options.text("endingOffsets", LATEST).lower() == EARLIEST:
-        raise PipelineError(f"{options.where}: endingOffsets=earliest leaves nothing")
+        raise PipelineError(f"{options.where}: endingOffsets=earliest selects nothing")
     begin, end = options.integer("startingTimestamp"), options.integer("endingTimestamp")
     if begin is not None and end is not None and begin > end:
         raise PipelineError(f"{options.where}: startingTimestamp={begin} is later than endingTimestamp={end}")
@@ -281,17 +290,17 @@ def check_batch(options: Options) -> None:
     for asked, name, special in ((starts, "startingOffsets", -1), (ends, "endingOffsets", -2)):
         for queue, offset in walk(asked):
             if offset == special:
-                raise PipelineError(f"{options.where}: {name}={special} leaves nothing of {named(queue)}")
+                raise PipelineError(f"{options.where}: {name}={special} selects nothing of {named(queue)}")
     for queue, offset in walk(starts):
         stop = get_offset(ends, queue, -1)
         if 0 <= stop < offset:
-            raise PipelineError(f"{options.where}: startingOffsets={offset} is behind endingOffsets={stop}: "
+            raise PipelineError(f"{options.where}: startingOffsets={offset} is after endingOffsets={stop}: "
                                 f"{named(queue)}")
     _asked(options, "endingOffsetsByTimestamp", 0)
 
 
 def check_stream(options: Options) -> None:
-    """PipelineError for options that are wrong, that contradict, or that are not for streams."""
+    """Raise PipelineError for options that are wrong, that contradict each other, or that are not for streams."""
     _check(options)
     for name in ENDING:
         if name in options:
@@ -308,9 +317,9 @@ def _check(options: Options) -> None:
 
 
 def begin_of(queues: ClusterQueues, default: str) -> QueueOffsets:
-    """The offsets of all queues from which on messages are wanted.
+    """Return the offsets of all queues at which reading begins.
 
-    PipelineError when a queue has no message as late as a time that is asked for, unless the strategy is `latest`.
+    PipelineError if a queue has no message as late as a requested time, unless the strategy is `latest`.
     """
     options = queues.options
     from_end = options.choice(STRATEGY, (_ERROR, LATEST), _ERROR) == LATEST
@@ -319,13 +328,13 @@ def begin_of(queues: ClusterQueues, default: str) -> QueueOffsets:
 
 
 def end_of(queues: ClusterQueues) -> QueueOffsets:
-    """The offsets of all queues before which messages are wanted. Where a time is later than all, that is the end."""
+    """Return the offsets of all queues at which reading ends. If a time is later than all messages, it is the end."""
     found = _at_times(queues, "endingTimestamp", "endingOffsetsByTimestamp", LATEST, True)
     return _at_offsets(queues, "endingOffsets", LATEST) if found is None else found
 
 
 def _at_times(queues: ClusterQueues, name: str, by_queue: str, default: str, from_end: bool) -> QueueOffsets | None:
-    """The offsets that belong to times; None when neither option is given."""
+    """Return the offsets that belong to times; None if neither option is given."""
     options = queues.options
     same, times = options.integer(name), _asked(options, by_queue, 0)
     if same is None and by_queue not in options:
@@ -342,7 +351,7 @@ def _at_times(queues: ClusterQueues, name: str, by_queue: str, default: str, fro
         if offset is None and time is not None and not from_end:
             when = util_all.utc_text(time)
             raise PipelineError(f"{named(queue)} has no message stored at {when} ({time} ms) or later. With "
-                                f"{STRATEGY}=latest such queues are read from their ends on")
+                                f"{STRATEGY}=latest such queues are read from their ends")
         set_offset(found, queue, own.end if offset is None else offset)
     return found
 
@@ -365,27 +374,27 @@ def _at_offsets(queues: ClusterQueues, name: str, default: str) -> QueueOffsets:
 
 
 def _beyond(options: Options, queue: MessageQueue, wanted: int, own: Bounds) -> int:
-    """Return the offset at which reading begins when the queue ends before the one that is asked for: that was another
-    queue's, or the queue was made again. PipelineError unless data loss is allowed.
+    """Return the offset at which reading begins if the requested offset is beyond the end of the queue: it was meant
+    for another queue, or the topic was created again. PipelineError unless data loss is allowed.
     """
     reason = (f"startingOffsets={wanted} is beyond the end of {named(queue)}, which is {own.end}: the topic may have "
-              "been deleted and made again")
+              "been deleted and created again")
     if options.boolean("failOnDataLoss", True):
         raise PipelineError(f"{options.where}: {reason}. With failOnDataLoss=false the query reads the queue from its "
                             f"beginning, offset {own.first}.")
-    log.warning("%s; it is read from its beginning, offset %d", reason, own.first)
+    log.warning("%s; reading it from its beginning, offset %d", reason, own.first)
     return own.first
 
 
 def _known(options: Options, name: str, queue: MessageQueue, bounds: dict[MessageQueue, Bounds]) -> Bounds:
     own = bounds.get(queue)
     if own is None:
-        raise options.wrong(name, f"possible: there is no queue {queue.queueId} of {queue.topic} on {queue.brokerName}")
+        raise options.wrong(name, f"possible: {queue.topic} has no queue {queue.queueId} on {queue.brokerName}")
     return own
 
 
 def _asked(options: Options, name: str, least: int) -> QueueOffsets:
-    """What an option says by queue in JSON; empty when it is not given, or is a word."""
+    """Return the values by queue of an option in JSON; empty if it is not given, or is a word."""
     text = options.text(name)
     if text is None or (least < 0 and text.lower() in (EARLIEST, LATEST)):
         return {}

@@ -1,4 +1,4 @@
-"""The job `audit`: the commit logs of masters against those of their slaves, byte by byte, range by range in parallel.
+"""The job `audit`: compares masters' commit logs with those of their slaves, byte by byte, range by range in parallel.
 
 Both stores must be readable where the tasks run: on this machine, or mounted at the same place on all. The brokers may
 be running.
@@ -27,11 +27,14 @@ from rmqha.pipeline.log.log_scan import (
 from rmqha.pipeline.log.ranges import cut
 from rmqha.pipeline.progress import MOST_TASKS, Progress, merge_tasks, run_tasks
 
-_BLOCK = 1 << 20  # of either log: both stay in the core's cache
+# Of either log: both stay in the core's cache.
+_BLOCK = 1 << 20
 RANGE_BYTES = 128 << 20
 _BLANK_HEAD = 8
-MOST_PLACES = 1000  # that are named
-Counts = dict[tuple[str, int], list[int]]  # topic, queue id -> messages, first and last offset of the queue
+# The most places that are listed.
+MOST_PLACES = 1000
+# Topic, queue id -> number of messages, first and last offset in the queue.
+Counts = dict[tuple[str, int], list[int]]
 
 
 class Around(TypedDict):
@@ -56,7 +59,7 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """One line."""
+        """The difference in one line."""
         around = ""
         if self.record:
             around = (f", byte {self.offset - self.record['offset']} of the record at {self.record['offset']} "
@@ -67,30 +70,37 @@ class Difference:
 
 @dataclass
 class Audit:
-    """What a master and a slave have in common. `problems` is empty when the slave is a true copy of all it should
-    have; `notes` say what is worth knowing.
+    """The comparison of a master and a slave. `problems` is empty if the slave is a true copy of all it should have;
+    `notes` has other useful observations.
     """
 
     master: str
     slave: str
-    broker: str = ""  # its name, when the pair was found through a name server
+    # Its name, if the pair was found through a name server.
+    broker: str = ""
     master_range: tuple[int, int] = (0, 0)
     slave_range: tuple[int, int] = (0, 0)
     common: tuple[int, int] = (0, 0)
-    behind: int = 0  # bytes that the slave lacks at the end
-    compared: int = 0  # bytes
-    messages: int = 0  # of the master in the common range
-    queues: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # topic -> queue id -> messages, first, last
+    # Bytes that the slave lacks at the end.
+    behind: int = 0
+    # Bytes.
+    compared: int = 0
+    # The master's messages in the common range.
+    messages: int = 0
+    # Topic -> queue id -> number of messages, first and last offset.
+    queues: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     queue_differences: list[str] = field(default_factory=list)
     difference: Difference | None = None
-    differences: int = 0  # ranges that differ
-    bad: list[str] = field(default_factory=list)  # places without a record, or with a wrong CRC
+    # The number of ranges that differ.
+    differences: int = 0
+    # Places without a record, or with a wrong CRC.
+    bad: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
-        """Whether nothing is wrong."""
+        """True without problems."""
         return not self.problems
 
 
@@ -103,19 +113,24 @@ class RangePair(NamedTuple):
 
 @dataclass
 class RangeAudit:
-    """What tasks found in one range, or in several."""
+    """The findings of tasks in one range, or in several."""
 
     compared: int = 0
-    difference: Difference | None = None  # the first
-    differences: int = 0  # ranges that differ
+    # The first one.
+    difference: Difference | None = None
+    # The number of ranges that differ.
+    differences: int = 0
     master: Counts = field(default_factory=dict)
-    slave: Counts | None = None  # None: as the master's
-    bad: list[str] = field(default_factory=list)  # of those beyond MOST_PLACES only the number
+    # None: the same as the master's.
+    slave: Counts | None = None
+    # Places beyond MOST_PLACES are only counted.
+    bad: list[str] = field(default_factory=list)
     more_bad: int = 0
-    vanished: set[str] = field(default_factory=set)  # files that were gone, so nothing was compared
+    # Files that were deleted meanwhile, so nothing was compared.
+    vanished: set[str] = field(default_factory=set)
 
     def add(self, other: "RangeAudit") -> "RangeAudit":
-        """Take another one in, and keep little: there may be many ranges, and much that is wrong."""
+        """Merge another one into this one. It stays small: there may be many ranges with many problems."""
         if self.slave is not None or other.slave is not None:
             self.slave = _added(copied(self.master) if self.slave is None else self.slave,
                                 other.master if other.slave is None else other.slave)
@@ -132,7 +147,7 @@ class RangeAudit:
 
 
 def copied(counts: Counts) -> Counts:
-    """The same, to be changed by itself."""
+    """Return a copy that can be changed on its own."""
     return {name: list(count) for name, count in counts.items()}
 
 
@@ -143,7 +158,7 @@ def _added(counts: Counts, more: Counts) -> Counts:
 
 
 class _Sides(NamedTuple):
-    """The files of a master and of its slave, and how far the logs go."""
+    """The files of a master and of its slave, and the ends of their logs."""
 
     master: LogFiles
     slave: LogFiles
@@ -153,14 +168,14 @@ class _Sides(NamedTuple):
 
 def audit(spark: SparkSession, master: str, slave: str, come_to: Progress | None = None,
           range_bytes: int | None = None, broker: str = "") -> Audit:
-    """Compare two stores. PipelineError when one is not a store."""
+    """Compare two stores. PipelineError if one is not a store."""
     return audit_all(spark, [(master, slave, broker)], come_to, range_bytes)[0]
 
 
 def audit_all(spark: SparkSession, pairs: Iterable[tuple[str, str, str]], come_to: Progress | None = None,
               range_bytes: int | None = None) -> list[Audit]:
-    """Audits of several pairs of master and slave, each with the name of the broker: all ranges of all at once. By
-    default a range has RANGE_BYTES, and more where there is so much that the plan itself would become large.
+    """Audit several pairs of master and slave, each with the name of the broker; all ranges are processed at once. By
+    default a range has RANGE_BYTES, and more if there is so much data that the plan itself would become large.
     """
     audits = [Audit(master, slave, broker) for master, slave, broker in pairs]
     all_sides = _all_sides(spark, audits)
@@ -182,7 +197,7 @@ def audit_all(spark: SparkSession, pairs: Iterable[tuple[str, str, str]], come_t
 
 
 class _Task(NamedTuple):
-    """A range of the audit of that number."""
+    """A range of the audit with this number."""
 
     audit: int
     pair: RangePair
@@ -199,8 +214,8 @@ def _merged(results: dict[int, RangeAudit], more: dict[int, RangeAudit]) -> dict
 
 
 def _all_sides(spark: SparkSession, audits: list[Audit]) -> list[_Sides]:
-    """What each pair has. The long way through the logs is gone at once by all; then each pair is looked at again, from
-    there on and in the order that counts.
+    """Return both sides of each pair. First the ends of all logs are searched for in parallel, which takes long. Then
+    each pair is checked again, from there on and in the order that matters.
     """
     paths = [(found.master, found.slave) for found in audits]
     ends = run_tasks(spark, log_end, [_one_log(path) for pair in paths for path in pair])
@@ -209,7 +224,7 @@ def _all_sides(spark: SparkSession, audits: list[Audit]) -> list[_Sides]:
 
 
 class _Look(NamedTuple):
-    """Where the stores are, and ends that their logs had already."""
+    """The paths of two stores, and ends that their logs already had."""
 
     master: str
     slave: str
@@ -218,9 +233,9 @@ class _Look(NamedTuple):
 
 
 def _look(seen: _Look) -> _Sides:
-    """The files of both, and how far they go now. What lies behind the ends was looked for already. The brokers may be
-    writing: what the master had before the slave was looked at, the slave should have; and the slave is ahead of
-    nothing that the master has had since.
+    """Return the files of both, and their present ends. Records after unwritten bytes were searched for before. The
+    brokers may be writing, so the order matters: all that the master had before the slave is checked, the slave should
+    have; and the slave is not ahead of anything that the master has had since.
     """
     ours = _one_log(seen.master)
     master_end = log_end(ours, seen.master_end, behind_unwritten=False)
@@ -252,7 +267,7 @@ def _compare_ranges(found: Audit, ours: LogFiles, theirs: LogFiles) -> None:
         found.problems.append(f"the slave is {found.behind} bytes behind: {file} ends at offset {slave_last}, the "
                               f"master's log at {last}")
     if slave_last > last:
-        found.problems.append(f"the slave is {slave_last - last} bytes ahead: {_file_at(theirs, last)} goes on at "
+        found.problems.append(f"the slave is {slave_last - last} bytes ahead: {_file_at(theirs, last)} continues at "
                               f"offset {last}, where the master's log ends")
     if slave_first > first and theirs.segments:
         found.notes.append(f"the slave begins at offset {slave_first}, the master at {first}")
@@ -263,7 +278,7 @@ def _file_at(log: LogFiles, offset: int) -> str:
 
 
 def _pairs(found: Audit, ours: LogFiles, theirs: LogFiles, size: int) -> Iterator[RangePair]:
-    """Ranges of the common part; a problem for each file that one side lacks."""
+    """Yield the ranges of the common part; add a problem for each file that one side lacks."""
     begin, end = found.common
     for mine in ours.segments:
         low, high = max(mine.start, begin), min(mine.end, end)
@@ -290,7 +305,7 @@ def _range(segment: Segment, start: int, stop: int, first: int, log_stop: int) -
 
 
 def audit_range(pair: RangePair) -> RangeAudit:
-    """Compare one range of both logs, and count what is in it. Runs in a task."""
+    """Compare one range of both logs, and count its messages. Runs in a task."""
     try:
         return _audited(pair)
     except VanishedError:
@@ -312,7 +327,7 @@ def _audited(pair: RangePair) -> RangeAudit:
 
 
 def first_difference(pair: RangePair) -> int | None:
-    """The offset of the first byte that differs."""
+    """Return the offset of the first byte that differs."""
     one, other = open_file(pair.master.path, pair.master.begin), open_file(pair.slave.path, pair.slave.begin)
     with open(one, "rb"), open(other, "rb"):
         position = pair.master.begin
@@ -332,7 +347,7 @@ def first_difference(pair: RangePair) -> int | None:
 
 
 def count_records(span: ByteRange, bad: list[str]) -> Counts:
-    """Messages of each queue in a range; places without a record or with a wrong CRC go to `bad`."""
+    """Count the messages of each queue in a range; places without a record or with a wrong CRC are added to `bad`."""
     counts: Counts = {}
     for found in scan_range(span, True):
         if isinstance(found, Hole):
@@ -362,7 +377,7 @@ def _add(counts: Counts, name: tuple[str, int], more: list[int]) -> None:
 
 
 def record_around(span: ByteRange, offset: int) -> Around | None:
-    """The record that holds the byte at `offset`; None when none does."""
+    """Return the record that holds the byte at `offset`, or None."""
     for found in scan_range(span, False):
         if isinstance(found, Hole) or found.rows["offset"][0] > offset:
             continue
@@ -374,13 +389,13 @@ def record_around(span: ByteRange, offset: int) -> Around | None:
 
 
 def _in_blank_rest(pair: RangePair, offset: int) -> bool:
-    """Whether the byte lies behind the blank that ends a file in both logs: nobody reads it."""
+    """Return whether the byte is after the blank that ends a file in both logs, where no byte matters."""
     ends = [_records_end(span) for span in pair]
     return ends[0] == ends[1] and offset >= ends[0] + _BLANK_HEAD
 
 
 def _records_end(span: ByteRange) -> int:
-    """Offset behind the last record of a range; its end when something else than a blank follows."""
+    """Return the offset after a range's last record, or the range's end if anything but a blank follows."""
     position = span.begin
     for found in scan_range(span, False):
         if isinstance(found, Hole):

@@ -1,12 +1,12 @@
-"""The job `rebuild`: consume queues and index files from the commit log, many ranges of it in parallel.
+"""The job `rebuild`: builds consume queues and index files from the commit log, many ranges of it in parallel.
 
-A task scans a range, writes the units of its messages to their places in the queue files, and writes the keys to a
-file of its own. Each message has its index in the queue, so no task waits for another. Then the index is built from
-the keys in the order of the log, so that its bytes equal those that a broker wrote.
+A task scans a range, writes the units of its messages to their places in the queue files, and writes the keys to its
+own file. Each message contains its index in the queue, so no task waits for another. Then the index is built from the
+keys in the order of the log, so that its bytes equal those that a broker wrote.
 
 Large index files are built by several tasks, each with a share of the keys. An entry refers to the previous entry in
 its slot. Within a share that entry is known at once; the first entry of a share in a slot gets it in a second round,
-from the shares before (`mend_share`).
+from the earlier shares (`mend_share`).
 """
 import os
 import shutil
@@ -38,16 +38,17 @@ from rmqha.store.index.index_layout import HASH_SLOT_SIZE, HEADER, INDEX_HEADER_
 from rmqha.store.message_store_config import MessageStoreConfig
 from rmqha.store.store_path_config_helper import read_deleted_topics
 
-# Keys of one share; files are not shared out when there are enough of them for all cores.
+# Keys of one share. Files are not divided into shares if there are enough files for all cores.
 SHARE, MOST_SHARES, ENOUGH_FILES = 1 << 20, 8, 64
-_SLOTS = ".slots-"  # behind the name of an index file, and then the number of a share: its slots
+# Comes after the name of an index file, and before the number of a share: the share's slots.
+_SLOTS = ".slots-"
 _ENTRY = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("time", ">i4"), ("previous", ">i4")])
 assert _ENTRY.itemsize == INDEX_SIZE
 KeyFiles = tuple[tuple[str, int], ...]  # path and number of keys of each, in the order of the log
 
 
 class IndexFile(NamedTuple):
-    """One index file: `keys` keys from number `first` of all on."""
+    """One index file: `keys` keys, beginning with number `first` of all keys."""
 
     path: str
     first: int
@@ -57,7 +58,8 @@ class IndexFile(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The share `number` of `shares` of an index file: `keys` keys from number `first` of the file on, from 0."""
+    """The share `number` of `shares` of an index file: `keys` keys, beginning with number `first` of the file, from 0.
+    """
 
     file: IndexFile
     parts: KeyFiles
@@ -69,7 +71,7 @@ class Share(NamedTuple):
 
 def build_index(spark: SparkSession, files: Sequence[IndexFile], parts: KeyFiles,
                 come_to: Progress | None = None) -> None:
-    """Write all files, which are not there yet."""
+    """Write all files, which do not exist yet."""
     shares: list[Share] = []
     for file in files:
         count = 1 if len(files) >= ENOUGH_FILES else min(-(-file.keys // SHARE), MOST_SHARES)
@@ -87,10 +89,11 @@ def build_index(spark: SparkSession, files: Sequence[IndexFile], parts: KeyFiles
 
 
 def put_share(share: Share) -> None:
-    """Write the entries of a share, and its slots: into the file when it is the only one. Runs in a task."""
+    """Write the entries of a share, and its slots; into the file if it is the only share. Runs in a task."""
     file = share.file
     keys = read_keys(share.parts, file.first + share.first, share.keys)
-    entry = share.first + 1  # entries count from 1
+    # Entries count from 1.
+    entry = share.first + 1
     buffer = bytearray(INDEX_HEADER_SIZE + file.slots * HASH_SLOT_SIZE + share.keys * INDEX_SIZE)
     bulk.put_keys(buffer, file.slots, entry + share.keys, _counters(share), keys, first_entry=entry)
     entries_at = INDEX_HEADER_SIZE + file.slots * HASH_SLOT_SIZE
@@ -100,13 +103,14 @@ def put_share(share: Share) -> None:
             out.write(view[INDEX_HEADER_SIZE:entries_at])
     fd = os.open(file.path, os.O_WRONLY | os.O_CLOEXEC)
     with open(fd, "wb"):
-        if share.number == share.shares - 1:  # it has the end of the file's time and offsets
+        # It has the file's last time and offset.
+        if share.number == share.shares - 1:
             _write(fd, view[:INDEX_HEADER_SIZE if share.shares > 1 else entries_at], 0)
         _write(fd, view[entries_at:], entries_at + entry * INDEX_SIZE)
 
 
 def _counters(share: Share) -> IndexCounters:
-    """What the file's header has before the share."""
+    """Return the values of the file's header before the share."""
     first = share.file.first + share.first
     before = KEY.unpack(read_keys(share.parts, first - 1, 1))[:2] if first else (0, 0)
     begin = before if not share.first else KEY.unpack(read_keys(share.parts, share.file.first, 1))[:2]
@@ -114,8 +118,8 @@ def _counters(share: Share) -> IndexCounters:
 
 
 def mend_share(share: Share) -> None:
-    """Let the first entry of each slot follow what the shares before have there; the last share writes the slots of the
-    file. Runs in a task, when all shares have been put.
+    """Link the first entry of each slot to the previous one in the earlier shares; the last share also writes the
+    slots of the file. Runs in a task, after all shares have been written.
     """
     file = share.file
     slots = np.zeros(file.slots, ">i4")
@@ -143,7 +147,7 @@ def _slots_path(file: IndexFile, number: int) -> str:
 
 
 def _lay_over(slots: np.ndarray, file: IndexFile, number: int) -> None:
-    """Those that a share has come in the place of what was there."""
+    """Replace slots with those that a later share has set."""
     newer = np.fromfile(_slots_path(file, number), ">i4")
     np.copyto(slots, newer, where=newer != 0)
 
@@ -155,7 +159,7 @@ def _write(fd: int, data: memoryview, position: int) -> None:
 
 
 def read_keys(parts: KeyFiles, first: int, count: int) -> bytes:
-    """Keys `first` to `first + count` of all."""
+    """Return keys `first` to `first + count` of all keys."""
     found = []
     for path, size in parts:
         if count and first < size:
@@ -171,15 +175,18 @@ def read_keys(parts: KeyFiles, first: int, count: int) -> bytes:
 
 DEFAULT_QUEUE_FILE_SIZE = 300_000 * CQ_STORE_UNIT_SIZE
 _KEYS = "keys"
-MOST_PROBLEMS = 1000  # that are named
-SHARES = 128  # tasks for many small files
-_BLANKS_OF_DRIVER = 1 << 20  # units
+# The most problems that are listed.
+MOST_PROBLEMS = 1000
+# Tasks for many small files.
+SHARES = 128
+# Units.
+_BLANKS_OF_DRIVER = 1 << 20
 ItemT = TypeVar("ItemT")
 
 
 @dataclass
 class Rebuilt:
-    """What was built. `equal`: whether the store's own files are the same; None when they were not compared."""
+    """The result of a rebuild. `equal`: whether the store's own files are the same; None if they were not compared."""
 
     root: str
     out: str
@@ -197,7 +204,7 @@ class Rebuilt:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes that the broker was configured with."""
+    """The sizes that the broker is configured with."""
 
     queue_file_size: int = DEFAULT_QUEUE_FILE_SIZE
     slots: int = USUAL.slots
@@ -206,8 +213,9 @@ class Shape:
 
 
 class RangeTask(NamedTuple):
-    """One range to scan; `number` is its place among the ranges, `marks` tell which records have no units: deleted
-    topic -> offset below which its are dead."""
+    """One range to scan. `number`: its place among the ranges. `marks`: deleted topic -> offset below which its records
+    have no units.
+    """
 
     number: int
     span: ByteRange
@@ -217,25 +225,31 @@ class RangeTask(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Units of a queue whose indices follow one another, in the ranges of the log from `number` on."""
+    """Units of a queue with consecutive indices, found in the ranges of the log from `number` on."""
 
     number: int
-    first: int  # index
-    count: int  # type: ignore[assignment]  # in the place of a tuple's method
+    # The index in the queue.
+    first: int
+    count: int  # type: ignore[assignment]  # replaces a tuple's method
 
 
 @dataclass
 class Built:
-    """What was found in one range, or in several."""
+    """The findings in one range, or in several."""
 
     records: int = 0
-    queues: dict[tuple[str, int], list[Stretch]] = field(default_factory=dict)  # topic, queue id -> in the log's order
-    keys: dict[int, int] = field(default_factory=dict)  # number of the range -> keys
-    problems: list[tuple[int, str]] = field(default_factory=list)  # offset and text; beyond MOST_PROBLEMS only counted
+    # Topic, queue id -> stretches in the log's order.
+    queues: dict[tuple[str, int], list[Stretch]] = field(default_factory=dict)
+    # Number of the range -> number of keys.
+    keys: dict[int, int] = field(default_factory=dict)
+    # Offset and text; beyond MOST_PROBLEMS they are only counted.
+    problems: list[tuple[int, str]] = field(default_factory=list)
     more_problems: int = 0
 
     def add(self, other: "Built") -> "Built":
-        """Take another one in. Of a queue without gaps one stretch is left where neighbouring ranges come together."""
+        """Merge another one into this one. A queue without gaps has one stretch after its neighboring ranges are
+        merged.
+        """
         self.records += other.records
         for name, stretches in other.queues.items():
             self.queues[name] = _joined(self.queues.get(name, []) + stretches)
@@ -248,7 +262,8 @@ class Built:
 
 def _joined(stretches: list[Stretch]) -> list[Stretch]:
     joined: list[Stretch] = []
-    for each in sorted(stretches, key=lambda stretch: stretch.number):  # stable: several may be of one range
+    # The sort is stable: several may belong to one range.
+    for each in sorted(stretches, key=lambda stretch: stretch.number):
         last = joined[-1] if joined else None
         if last is not None and last.first + last.count == each.first:
             joined[-1] = last._replace(count=last.count + each.count)
@@ -258,7 +273,7 @@ def _joined(stretches: list[Stretch]) -> list[Stretch]:
 
 
 def parse_delays(levels: str | None = None) -> tuple[int, ...]:
-    """ms of each level of a messageDelayLevel. PipelineError when the text is not valid."""
+    """Return the ms of each level of a messageDelayLevel. PipelineError if the text is not valid."""
     levels = MessageStoreConfig().messageDelayLevel if levels is None else levels
     try:
         delays = tuple(DELAY_LEVELS[level[-1:]] * int(level[:-1]) for level in levels.split())
@@ -274,13 +289,13 @@ def rebuild(spark: SparkSession, root: str, out: str, shape: Shape, come_to: Pro
             compare: bool = True, range_bytes: int = ranges.DEFAULT_PARTITION_BYTES) -> Rebuilt:
     """Build OUT/consumequeue and OUT/index from the commit log of the store at ROOT, and compare them with ROOT's.
 
-    PipelineError when OUT has such folders, or ROOT is no store.
+    PipelineError if OUT has such folders, or ROOT is not a store.
     """
     logs = find_logs([root])
     queue_folder, index_folder = paths.get_store_path_consume_queue(out), paths.get_store_path_index(out)
     for folder in (queue_folder, index_folder):
         if os.path.isdir(folder) and os.listdir(folder):
-            raise PipelineError(f"{folder} has files already: give another place to build in")
+            raise PipelineError(f"{folder} already has files: use another place to build in")
     work = os.path.join(out, ".rebuild")
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(os.path.join(work, _KEYS))
@@ -321,7 +336,7 @@ def _scan_all(spark: SparkSession, log: LogFiles, result: Rebuilt, task_of: Call
 
 
 def build_range(task: RangeTask) -> Built:
-    """Scan a range: units to their places, keys to a file. Runs in a task."""
+    """Scan a range: write units to their places, and keys to a file. Runs in a task."""
     writer = UnitWriter(os.path.join(task.out, "consumequeue"), task.shape.queue_file_size)
     built = Built()
     stretches: dict[tuple[str, int], list[Stretch]] = {}
@@ -347,7 +362,7 @@ def build_range(task: RangeTask) -> Built:
 
 
 def _spans(span: ByteRange, shape: Shape, problems: list[tuple[int, str]]) -> Iterator[Span]:
-    """The kernel's results over a range that begins at a record or not."""
+    """Yield the kernel's results over a range, whether it begins at a record or not."""
     for found in scan_range(span, False):
         if isinstance(found, Hole):
             problems.append((found.offset, f"{found.path} at byte {found.offset - found.file_start} (offset "
@@ -356,7 +371,8 @@ def _spans(span: ByteRange, shape: Shape, problems: list[tuple[int, str]]) -> It
         begin = int(found.rows["offset"][0]) - found.base
         end = int(found.rows["offset"][-1] + found.rows["size"][-1]) - found.base
         stop = Stop.LIMIT
-        while stop is Stop.LIMIT:  # a scan ends early where it has very many keys
+        # A scan ends early if there are very many keys.
+        while stop is Stop.LIMIT:
             scanned = bulk.scan(found.data, begin, end, found.base, False, shape.delays_ms, True)
             begin, stop = scanned.position, scanned.stop
             if scanned.count:
@@ -368,7 +384,7 @@ def _spans(span: ByteRange, shape: Shape, problems: list[tuple[int, str]]) -> It
 
 
 class UnitWriter:
-    """Writes units to their places in queue files, which several tasks do at once; keeps a few files open."""
+    """Writes units to their places in queue files, as several tasks do at the same time; keeps a few files open."""
 
     _MAX_OPEN = 64
 
@@ -377,7 +393,7 @@ class UnitWriter:
         self._files: dict[str, int] = {}
 
     def write(self, topic: str, queue_id: int, index: int, data: bytes) -> None:
-        """Units of a queue from `index` on. PipelineError when the topic is no name for a folder."""
+        """Write units of a queue from `index` on. PipelineError if the topic is not a valid folder name."""
         if not is_folder_name(topic) or queue_id < 0 or index < 0:
             raise PipelineError(f"topic {topic!r}, queue {queue_id}, index {index} in the log can't be put into files")
         folder = os.path.join(self._folder, topic, str(queue_id))
@@ -412,11 +428,11 @@ class Blanks(NamedTuple):
     topic: str
     queue_id: int
     first: int
-    count: int  # type: ignore[assignment]  # in the place of a tuple's method
+    count: int  # type: ignore[assignment]  # replaces a tuple's method
 
 
 def _fill_gaps(spark: SparkSession, built: Built, work: str, shape: Shape, result: Rebuilt) -> None:
-    """Blanks in front of the first unit of each queue, as brokers write them; gaps and repeated indices are told."""
+    """Write blanks before the first unit of each queue, as brokers do; report gaps and repeated indices as problems."""
     per_file = shape.queue_file_size // CQ_STORE_UNIT_SIZE
     blanks: list[Blanks] = []
     for (topic, queue_id), stretches in sorted(built.queues.items()):
@@ -442,12 +458,12 @@ def _fill_gaps(spark: SparkSession, built: Built, work: str, shape: Shape, resul
 
 
 def _spread(items: Sequence[ItemT]) -> list[list[ItemT]]:
-    """The items in the shares of SHARES tasks, or fewer: what lies together, and may be alike, in different ones."""
+    """Distribute the items over at most SHARES tasks. Neighbors, which may be similar, go to different tasks."""
     return [list(items[first::SHARES]) for first in range(min(SHARES, len(items)))]
 
 
 def write_blanks(folder: str, size: int, blanks: list[Blanks]) -> None:
-    """Write them to the queue files, of `size` bytes each. Runs in a task."""
+    """Write blanks to the queue files, of `size` bytes each. Runs in a task."""
     writer = UnitWriter(folder, size)
     most = size // CQ_STORE_UNIT_SIZE
     for topic, queue_id, first, count in blanks:
@@ -477,26 +493,26 @@ def _compare(spark: SparkSession, root: str, out: str, result: Rebuilt, shape: S
     theirs = [path for path in theirs if not _is_unused(path)]
     pairs += [(one, other, 0) for one, other in zip(ours, theirs)]
     if len(ours) != len(theirs):
-        result.differences.append(f"{len(ours)} index files were built, {len(theirs)} are there")
+        result.differences.append(f"{len(ours)} index files were built, the store has {len(theirs)}")
     result.differences += sorted(chain.from_iterable(run_tasks(spark, file_differences, _spread(pairs))))
     result.equal = not result.differences
 
 
 def _is_unused(path: str) -> bool:
-    """An index file that was made but has no entry."""
+    """Return whether an index file was created but has no entry."""
     with open(path, "rb") as file:
         return not any(file.read(INDEX_HEADER_SIZE - 4))
 
 
 def file_differences(pairs: list[tuple[str, str, int]]) -> list[str]:
-    """Those of several files. Runs in a task."""
+    """Return the differences of several files. Runs in a task."""
     return [difference for difference in map(file_difference, pairs) if difference]
 
 
 def file_difference(pair: tuple[str, str, int]) -> str | None:
-    """Where a file that is there differs from the one that was built, if it does.
+    """Return where an existing file differs from the one that was built, or None.
 
-    Units of messages that the log has no more, in place of the blanks at the front, count as equal.
+    Units at the front of messages that are no longer in the log, where the built file has blanks, count as equal.
     """
     built, own, unit = pair
     try:
@@ -531,7 +547,7 @@ def _blanks_at_front(data: bytes) -> int:
 
 
 def common_queue_file_size(root: str) -> int:
-    """The size of most of the store's consume queue files; the broker's default without any."""
+    """Return the most frequent size of the store's consume queue files; without any, the broker's default."""
     sizes = Counter(os.path.getsize(os.path.join(folder, name))
                     for folder, _, names in os.walk(paths.get_store_path_consume_queue(root)) for name in names)
     return sizes.most_common(1)[0][0] if sizes else DEFAULT_QUEUE_FILE_SIZE

@@ -1,8 +1,8 @@
 """The job `report`: the contents of a store, counted by Spark, as one HTML page.
 
-The log is read twice: once for times, sizes and places, which Spark caches in a compact form (on disk where memory
-is short), and once for keys. The driver receives a bounded number of rows, points of time and the busiest topics,
-however many topics, queues and keys there are.
+The log is read twice: once for times, sizes and places, which Spark caches in a compact form (on disk if memory is
+short), and once for keys. The driver receives a bounded number of rows, points of time and the busiest topics, however
+many topics, queues and keys there are.
 
 The page is one self-contained file, drawn by the reader's browser: the style and the script from `page/` beside this
 module, and the report as JSON. The page's content security policy forbids all network requests.
@@ -34,7 +34,7 @@ _ALLOWED = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-in
 
 
 def render(found: "Report") -> str:
-    """The page."""
+    """Return the page."""
     page = files("rmqha.pipeline.jobs").joinpath("page")
     style, script = (page.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
     title = f"Report on {html.escape(_text(found.store))}"
@@ -43,18 +43,18 @@ def render(found: "Report") -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f'<title>{title}</title>\n<style>\n{style}</style></head>\n<body>'
             f'<noscript><h1>{title}</h1><p>{found.messages:,} messages of {found.topicCount:,} topics, {found.bytes:,} '
-            'bytes. The rest of this page is drawn by JavaScript, which is switched off.</p></noscript>'
+            'bytes. JavaScript draws the rest of this page, and is switched off.</p></noscript>'
             f'\n<script type="application/json" id="data">{_for_script(found)}</script>\n<script>\n{script}</script>'
             '</body></html>\n')
 
 
 def _for_script(found: "Report") -> str:
-    """JSON that can't end the element it stands in."""
+    """Return JSON that can't end the element that contains it."""
     return json.dumps({"version": __version__, **asdict(found)}, ensure_ascii=True).replace("<", "\\u003c")
 
 
 def _text(value: str) -> str:
-    """Without what UTF-8 can't say: names of files may be any bytes."""
+    """Replace what UTF-8 can't encode: file names may be any bytes."""
     return value.encode("utf-8", "replace").decode()
 
 
@@ -63,21 +63,24 @@ _SECOND, _MINUTE, _HOUR, _DAY, _WEEK = 1000, 60_000, 3_600_000, 86_400_000, 604_
 _SLOTS_MS = (*(n * _SECOND for n in (1, 2, 5, 10, 15, 30)), *(n * _MINUTE for n in (1, 2, 5, 10, 15, 30)),
              *(n * _HOUR for n in (1, 2, 3, 6, 12)), *(n * _DAY for n in (1, 2)),
              *(n * _WEEK for n in (1, 2, 4, 8, 16, 52, 520, 5200)))
-MOST_SLOTS = 300  # points of a plot over time
+# Points of a plot over time.
+MOST_SLOTS = 300
 MOST_HEAT_SLOTS = 170
 LISTED_TOPICS = 40
 LISTED_GROUPS = 100
 LISTED_WRITERS = 20
 LISTED_KEYS = 20
 PERCENTILES = (0.5, 0.9, 0.99)
-_ACCURACY = 1000  # of percentiles: off by a thousandth of the rank at most
-# A key is hot when it has this share of all keys' uses, and this many times those of the average key.
+# Of percentiles: off by at most a thousandth of the rank.
+_ACCURACY = 1000
+# A key is hot if it has this share of all keys' uses, and this many times the uses of the average key.
 HOT_SHARE, HOT_TIMES = 0.001, 10
 _TRACKED_KEYS = 10_000
 _KEY_CHARACTERS = 256
 _LINES = ("messages", "bytes", "p50", "p90", "p99", "max")
-_MARK = "\u0001"  # between topic and key; no topic has it
-# Their records are born long before they are stored: that tells nothing about the way from the client.
+# Separates topic and key; no topic contains it.
+_MARK = "\u0001"
+# Their records are created long before they are stored, so they say nothing about the latency from the client.
 _STORED_LATER = ("%RETRY%", "%DLQ%", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_")
 Progress = Callable[[int, int], None]
 Row = dict[str, Any]
@@ -85,7 +88,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Report:
-    """What the page shows. Times are ms since 1970, durations ms, sizes bytes of the log."""
+    """The data of the page. Times are ms since 1970, durations ms, sizes bytes of the log."""
 
     store: str
     made: int = 0
@@ -99,25 +102,37 @@ class Report:
     wrongCrc: int = 0
     holes: int = 0
     holeBytes: int = 0
-    bornLater: int = 0  # messages that were stored before they were born: the clocks differ
+    # Messages that were stored before they were created: the clocks differ.
+    bornLater: int = 0
     slotMs: int = _SECOND
     slotBegin: int = 0
-    slots: Row = field(default_factory=lambda: {name: [] for name in _LINES})  # a value, or None, for each slot
+    # A value, or None, for each slot.
+    slots: Row = field(default_factory=lambda: {name: [] for name in _LINES})
     heatMs: int = _HOUR
-    latency: Row = field(default_factory=dict)  # p50, p90, p99, max
+    # p50, p90, p99, max.
+    latency: Row = field(default_factory=dict)
     size: Row = field(default_factory=dict)
-    latencies: list[tuple[int, int]] = field(default_factory=list)  # of 2: a power from which on, -1 below 1; messages
-    sizes: list[tuple[int, int]] = field(default_factory=list)  # the same in quarters: 41 is 2 to the power of 10.25
-    topics: list[Row] = field(default_factory=list)  # the busiest: topic, messages, bytes, queues, begin, end, slots
+    # (exponent of the lower bound as a power of 2, -1 for values below 1; messages).
+    latencies: list[tuple[int, int]] = field(default_factory=list)
+    # The same in quarters: 41 is 2 to the power of 10.25.
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    # The busiest: topic, messages, bytes, queues, begin, end, slots.
+    topics: list[Row] = field(default_factory=list)
     groupsKnown: bool = False
-    groupCount: int = 0  # pairs of topic and group
+    # Pairs of topic and group.
+    groupCount: int = 0
     backlogTotal: int = 0
-    backlog: list[Row] = field(default_factory=list)  # most behind first: topic, group, messages, lost, since
-    writers: list[Row] = field(default_factory=list)  # host, messages, begin, end
-    slaves: list[Row] = field(default_factory=list)  # store, end, bytes, messages, since
+    # The largest backlog first: topic, group, messages, lost, since.
+    backlog: list[Row] = field(default_factory=list)
+    # Host, messages, begin, end.
+    writers: list[Row] = field(default_factory=list)
+    # Store, end, bytes, messages, since.
+    slaves: list[Row] = field(default_factory=list)
     keyUses: int = 0
-    keyCount: int = 0  # about
-    hottest: list[Row] = field(default_factory=list)  # topic, key, messages
+    # An estimate.
+    keyCount: int = 0
+    # Topic, key, messages.
+    hottest: list[Row] = field(default_factory=list)
 
 
 def report(spark: SparkSession, store: str, page: str, options: dict[str, str],
@@ -146,7 +161,7 @@ def report(spark: SparkSession, store: str, page: str, options: dict[str, str],
 
 
 def _compact(frame: DataFrame) -> DataFrame:
-    """topic, queueId, queueOffset, storeSize, storeHost, crcOk, stored (ms), latency (ms; null where it tells nothing).
+    """Select topic, queueId, queueOffset, storeSize, storeHost, crcOk, stored (ms), latency (ms; null if meaningless).
 
     A place without a record is a row without a topic.
     """
@@ -159,7 +174,7 @@ def _compact(frame: DataFrame) -> DataFrame:
 
 
 def _percentiles(column: str) -> list[Column]:
-    """p50, p90, p99 as an array, and max."""
+    """Return p50, p90 and p99 as an array, and max."""
     return [f.percentile_approx(column, list(PERCENTILES), _ACCURACY).alias(f"{column}_p"),
             f.max(column).alias(f"{column}_max")]
 
@@ -189,7 +204,7 @@ def _totals(frame: DataFrame, found: Report) -> None:
 
 
 def slot_for(begin: int, end: int, most: int, least: int = 0, multiple_of: int = 1) -> int:
-    """ms of a slot that people think in, so that [begin, end] has at most `most` of them."""
+    """Return the shortest usual duration (ms) of which [begin, end] has at most `most`."""
     for slot in _SLOTS_MS:
         if slot >= least and slot % multiple_of == 0 and end // slot - begin // slot < most:
             return slot
@@ -197,7 +212,7 @@ def slot_for(begin: int, end: int, most: int, least: int = 0, multiple_of: int =
 
 
 def heat_slot_for(begin: int, end: int, slot_ms: int) -> int:
-    """ms of a column of the heat map: hours, where there are several and not too many."""
+    """Return the ms of a column of the heat map: hours, if there are several and not too many."""
     return slot_for(begin, end, MOST_HEAT_SLOTS, _HOUR if end - begin >= 6 * _HOUR else 0, slot_ms)
 
 
@@ -226,7 +241,7 @@ def _histograms(frame: DataFrame, found: Report) -> None:
 
 
 def _histogram(frame: DataFrame, column: str, steps: int) -> list[tuple[int, int]]:
-    """(power of 2 from which on, in parts of 1/`steps`; how many) without gaps. The power of all below 1 is -1."""
+    """Return (power of 2 from which on, in parts of 1/`steps`; count) without gaps. Values below 1 have power -1."""
     power = f.when(f.col(column) < 1, -1).otherwise(f.floor(f.log2(column) * steps)).cast("int").alias("power")
     rows = frame.where(f.col(column).isNotNull()).groupBy(power).count().collect()
     counts = {row.power: row["count"] for row in rows}
@@ -252,7 +267,7 @@ def _topics(frame: DataFrame, found: Report) -> None:
 
 
 def _writers(frame: DataFrame, found: Report) -> None:
-    """The brokers that stored the messages, as masters: behind a change of masters there are several."""
+    """Set the brokers that stored the messages as masters: after a change of masters there are several."""
     rows = frame.where("topic is not null").groupBy("storeHost").agg(
         f.count("*").alias("messages"), f.min("stored").alias("begin"), f.max("stored").alias("end"))
     found.writers = [{"host": row.storeHost, "messages": row.messages, "begin": row.begin, "end": row.end}
@@ -260,7 +275,7 @@ def _writers(frame: DataFrame, found: Report) -> None:
 
 
 def _groups(spark: SparkSession, frame: DataFrame, found: Report) -> None:
-    """Messages that groups have not consumed yet, by the store's config/consumerOffset.json."""
+    """Count the messages that groups have not consumed yet, by the store's config/consumerOffset.json."""
     table = _consumer_offsets(found.store)
     if table is None:
         return
@@ -292,7 +307,7 @@ def _groups(spark: SparkSession, frame: DataFrame, found: Report) -> None:
 
 
 def _consumer_offsets(store: str) -> pa.Table | None:
-    """topic, group, queueId, offset; None when the store has no such file."""
+    """Return topic, group, queueId, offset; None if the store has no such file."""
     root = os.path.dirname(find_logs([store])[0].path)
     path = os.path.join(root, "config", "consumerOffset.json")
     try:
@@ -305,9 +320,9 @@ def _consumer_offsets(store: str) -> pa.Table | None:
                 for queue, offset in offsets.items()]
         for name, queue_id, offset in rows:
             if queue_id is None or not is_long(offset, -1):
-                raise ValueError(f"{name[:200]} has a queue or an offset that is beyond its range")
+                raise ValueError(f"{name[:200]} has a queue or an offset that is out of range")
     except (ValueError, TypeError, AttributeError) as error:
-        raise PipelineError(f"{path} is not as brokers write it: {error}") from error
+        raise PipelineError(f"{path} is not in the format that brokers write: {error}") from error
     split = [name.partition("@")[::2] for name, _, _ in rows]
     return pa.table({"topic": pa.array([topic for topic, _ in split], pa.string()),
                      "group": pa.array([group for _, group in split], pa.string()),
@@ -316,7 +331,7 @@ def _consumer_offsets(store: str) -> pa.Table | None:
 
 
 def _offset_table(text: str) -> dict[str, dict[str, int]]:
-    """topic@group -> queue id -> offset. The keys of the inner objects are bare numbers, which JSON does not allow."""
+    """Return topic@group -> queue id -> offset. The inner objects' keys are bare numbers, which JSON does not allow."""
     from rmqha.remoting.protocol.fastjson import loads
     whole: Any = loads(text)
     table = whole.get("offsetTable", {})
@@ -324,14 +339,15 @@ def _offset_table(text: str) -> dict[str, dict[str, int]]:
 
 
 def _hottest(frame: DataFrame, found: Report) -> None:
-    """Keys that stand out. A sketch of bounded size finds which could; only those are counted, if there are any."""
+    """Find hot keys. A sketch of bounded size finds the candidates; only those are counted, if there are any."""
     words = f.explode(f.split("keys", " ")).alias("key")
     uses = frame.where("keys is not null").select("topic", words).where("key <> ''")
     uses = uses.select("topic", f.substring("key", 1, _KEY_CHARACTERS).alias("key"))
     both = uses.select(f.concat_ws(_MARK, "topic", "key").alias("both"))
     row = both.agg(f.count("*").alias("uses"), f.approx_count_distinct("both").alias("keys"),
                    f.expr(f"approx_top_k(both, {LISTED_KEYS}, {_TRACKED_KEYS})").alias("top")).collect()[0]
-    found.keyUses, found.keyCount = row.uses, min(row["keys"], row.uses)  # the count of keys is an estimate
+    # The count of keys is an estimate.
+    found.keyUses, found.keyCount = row.uses, min(row["keys"], row.uses)
     least = max(row.uses * HOT_SHARE, HOT_TIMES * row.uses / max(row["keys"], 1))
     candidates = [each.item for each in row.top or () if each["count"] >= least]
     if candidates:
@@ -342,7 +358,7 @@ def _hottest(frame: DataFrame, found: Report) -> None:
 
 
 def _replicas(spark: SparkSession, found: Report, slaves: Sequence[str]) -> None:
-    """How far other stores have got with the same log."""
+    """Set how much of the same log other stores have."""
     if not slaves:
         return
     master_end, *ends = run_tasks(spark, log_end, [find_logs([path])[0] for path in (found.store, *slaves)])

@@ -1,1 +1,1 @@
-"""Commit logs in files: finding them, cutting them into ranges, records as columns, the format `rocketmq-commitlog`."""
+"""Commit logs in files: find them, cut them into ranges, turn records into columns; the format `rocketmq-commitlog`."""

@@ -1,4 +1,4 @@
-"""Record batches from blocks of records: whole columns at a time, the bytes gathered by Arrow and by the kernels."""
+"""Record batches from blocks of records: whole columns at a time; Arrow and the kernels gather the bytes."""
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
@@ -17,14 +17,15 @@ from rmqha.pipeline.worker import FIRST_MS, LAST_MS
 from rmqha.store.bulk.bulk_python import MapColumn, TextColumn, property_columns
 
 _KAFKA_LOG_APPEND_TIME = 1
-# So many bytes the inflated bodies of a batch have, or one body alone. A block of 2 MiB can hold 2 GiB of zeros.
+# The most bytes that a batch's decompressed bodies have, unless it is a single body. A block of 2 MiB can hold 2 GiB of
+# zeros.
 BATCH_BODIES = 32 << 20
 _NAMED = tuple(name.encode() for name in (message_const.PROPERTY_KEYS, message_const.PROPERTY_TAGS,
                                           message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX))
 
 
 class BodyError(ValueError):
-    """A body that does not decompress. `offset`: of its record in the log."""
+    """A body that does not decompress. `offset`: its record's offset in the log."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"the body of the record at offset {offset} does not decompress: {reason}")
@@ -32,13 +33,14 @@ class BodyError(ValueError):
 
 
 class _FullError(Exception):
-    """A batch has no room for another body."""
+    """The batch has no room for another body."""
 
 
 class BlockColumns:
-    """The columns of the chosen rows of a block. Each is made when it is asked for, at most once.
+    """The columns of the chosen rows of a block. Each is computed at its first use, and at most once.
 
-    `decompress`: whether bodies are inflated; `keep_bad`: a body that does not inflate is null, else BodyError.
+    `decompress`: whether bodies are decompressed. `keep_bad`: a body that does not decompress is null, otherwise
+    BodyError.
     """
 
     def __init__(self, block: Block, chosen: np.ndarray | None, broker_name: str | None, verified: bool,
@@ -49,14 +51,15 @@ class BlockColumns:
         self._broker_name, self._verified = broker_name, verified
         self._decompress, self._keep_bad, self._file_start = decompress, keep_bad, file_start
         self._at = self._rows["offset"] - block.base
-        self._plain: list[bytes | None] | None = None  # the packed bodies, inflated
+        # The compressed bodies, decompressed.
+        self._plain: list[bytes | None] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def batches(self, schema: pa.Schema, kafka: bool = False) -> Iterator[pa.RecordBatch]:
-        """Record batches of `schema` that have all rows, in order: as many as it takes that the inflated bodies of each
-        have BATCH_BODIES bytes at most, or are one body alone, of at most MAX_DECOMPRESSED_SIZE.
+        """Yield record batches of `schema` with all rows, in order. The decompressed bodies of each have at most
+        BATCH_BODIES bytes, or the batch has one body, of at most MAX_DECOMPRESSED_SIZE.
         """
         name = "value" if kafka else "body"
         if name not in schema.names or not self._decompress or not self._is_packed.any():
@@ -74,14 +77,14 @@ class BlockColumns:
             first = end
 
     def _part(self, first: int, end: int) -> "BlockColumns":
-        """The columns of some of the rows."""
+        """Return the columns of some of the rows."""
         part = BlockColumns(self._block, np.arange(0), self._broker_name, self._verified, self._decompress,
                             self._keep_bad, self._file_start)
         part._rows, part._at = self._rows[first:end], self._at[first:end]
         return part
 
     def batch(self, schema: pa.Schema, kafka: bool = False) -> pa.RecordBatch:
-        """One record batch of `schema` with all rows, whatever their bodies inflate to."""
+        """Return one record batch of `schema` with all rows, whatever size their bodies decompress to."""
         arrays = []
         for field in schema:
             if kafka and field.name == "timestampType":
@@ -95,7 +98,7 @@ class BlockColumns:
     # -- numbers of the head --
 
     def number(self, dtype: str, position: np.ndarray | int) -> np.ndarray:
-        """A big-endian number of each record, `position` bytes behind its start."""
+        """Return a big-endian number of each record, `position` bytes after its start."""
         kind = np.dtype(dtype)
         count = max(len(self._bytes) - kind.itemsize + 1, 0)
         view = np.ndarray((count,), kind, self._block.data, strides=(1,))
@@ -129,13 +132,13 @@ class BlockColumns:
     # -- bytes --
 
     def gather(self, begin: np.ndarray, length: np.ndarray) -> pa.Array:
-        """`length` bytes of each record from `begin` on, behind one another, as a binary column."""
+        """Return `length` bytes of each record from `begin` on, concatenated, as a binary column."""
         if not len(self):
             return pa.array([], pa.binary())
         offsets = np.empty(2 * len(self), np.int32)
         offsets[0::2] = self._at + begin
         offsets[1::2] = offsets[0::2] + length
-        # wanted bytes and what lies between them take turns; the even ones are copied
+        # Wanted bytes and the bytes between them alternate; the even ones are copied.
         both = pa.Array.from_buffers(pa.binary(), len(offsets) - 1,
                                      [None, pa.py_buffer(offsets), pa.py_buffer(self._block.data)])
         return both.take(pa.array(np.arange(0, len(offsets) - 1, 2, dtype=np.int32)))
@@ -147,7 +150,7 @@ class BlockColumns:
 
     @cached_property
     def body(self) -> pa.Array:
-        """The bodies, inflated."""
+        """The bodies, decompressed."""
         packed = self._is_packed
         if not self._decompress or not packed.any():
             return self.stored_body
@@ -157,11 +160,12 @@ class BlockColumns:
 
     @cached_property
     def _is_packed(self) -> np.ndarray:
-        """Which bodies have to be inflated."""
+        """The mask of bodies that must be decompressed."""
         return ((self._rows["sysFlag"] & sys_flags.COMPRESSED_FLAG) != 0) & (self._body_length > 0)
 
     def _inflated(self, first: int) -> tuple[list[bytes | None], int]:
-        """(the packed bodies of the rows from `first` on, inflated; the row after the last that a batch has room for).
+        """Return (the compressed bodies of the rows from `first` on, decompressed; the row after the last one that fits
+        in a batch).
         """
         plain: list[bytes | None] = []
         left = BATCH_BODIES
@@ -177,8 +181,8 @@ class BlockColumns:
         return plain, len(self)
 
     def _inflate(self, index: int, most: int = MAX_DECOMPRESSED_SIZE) -> bytes | None:
-        """The body of a row; None for a bad one, if those are kept, else BodyError. _FullError beyond `most`, where
-        that is less than what a body alone may have.
+        """Return the body of a row; for a bad one None if those are kept, otherwise BodyError. _FullError if it has
+        more than `most` bytes and could still fit in a batch of its own.
         """
         begin, length = int(self._at[index] + self._body_at[index]), int(self._body_length[index])
         sys_flag = int(self._rows["sysFlag"][index])
@@ -209,10 +213,11 @@ class BlockColumns:
             pa.array(np.ascontiguousarray(self._rows["topic"])))
 
     def host(self, position: np.ndarray, v6: np.ndarray) -> pa.Array:
-        """address:port of each record."""
+        """Return address:port of each record."""
         is_v6 = v6 != 0
         keys = np.where(is_v6, 0, self.number(">u8", np.where(is_v6, 0, position)))
-        if len(keys) and not is_v6.any() and (keys == keys[0]).all():  # as a broker's own address mostly is
+        # The common case: a broker's own address.
+        if len(keys) and not is_v6.any() and (keys == keys[0]).all():
             return self.same(_host_text(int(keys[0]).to_bytes(layout.HOST_LENGTH, "big")), pa.string())
         distinct, numbers = np.unique(keys, return_inverse=True)
         names = [_host_text(int(key).to_bytes(layout.HOST_LENGTH, "big")) for key in distinct]
@@ -228,23 +233,23 @@ class BlockColumns:
         return Properties(self._block.data, self._at + self._properties_at, self._at + self._rows["size"])
 
     def time(self, name: str) -> pa.Array:
-        """Milliseconds as times; null beyond the calendar."""
+        """Return milliseconds as timestamps; null if outside the calendar."""
         ms = self._rows["storeTime"] if name == "store" else self.number(">i8", layout.BORN_TIMESTAMP_POSITION)
         odd = (ms < FIRST_MS) | (ms > LAST_MS)
         micros = np.where(odd, 0, ms) * 1000
         return pa.array(micros, mask=odd if odd.any() else None).cast(pa.timestamp("us", "UTC"))
 
     def row(self, name: str) -> pa.Array:
-        """A column of the kernel's rows."""
+        """Return a column of the kernel's rows."""
         return pa.array(np.ascontiguousarray(self._rows[name]))
 
     def same(self, value: object, kind: pa.DataType) -> pa.Array:
-        """One value for all."""
+        """Return a column that repeats one value."""
         return pa.repeat(pa.scalar(value, kind), len(self))
 
 
 class Properties:
-    """The properties of many records, whose texts are the bytes of `data` from each of `begins` to each of `ends`."""
+    """The properties of many records: their texts are the bytes of `data` from each of `begins` to each of `ends`."""
 
     def __init__(self, data: bytes, begins: np.ndarray, ends: np.ndarray) -> None:
         self._data, self._begins, self._ends = data, begins.astype(np.int64), ends.astype(np.int64)
@@ -252,13 +257,13 @@ class Properties:
         self._named: dict[str, pa.Array] = {}
 
     def all(self) -> pa.Array:
-        """A map column."""
+        """Return a map column."""
         if self._map is None:
             self._make(with_map=True)
         return self._map
 
     def one(self, name: str) -> pa.Array:
-        """The values of one of the named properties; null where it is missing."""
+        """Return the values of one of the named properties; null if it is missing."""
         if not self._named:
             self._make(with_map=False)
         return self._named[name]
@@ -278,13 +283,13 @@ class Properties:
 
 
 def _texts(count: int, valid: bytes | None, offsets: bytes, values: bytes) -> pa.Array:
-    """A text column of its buffers."""
+    """Return a text column made of its buffers."""
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(values),
                                        None if valid is None else pa.py_buffer(valid))
 
 
 def _unicode(text: str) -> str:
-    """Without what Arrow refuses to encode."""
+    """Replace the characters that Arrow cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -294,7 +299,7 @@ def _host_text(data: bytes) -> str:
 
 
 def hole_batch(hole: Hole, schema: pa.Schema, broker_name: str | None, kafka: bool = False) -> pa.RecordBatch:
-    """The row that stands for a hole: all null but where it is, how long, and crcOk."""
+    """Return the row that represents a hole: all null except its place, its size, and crcOk."""
     values = {} if kafka else {"brokerName": broker_name, "physicalOffset": hole.offset, "crcOk": False,
                                "storeSize": min(hole.size, 0x7FFF_FFFF), "segment": hole.file_start}
     return pa.RecordBatch.from_arrays([pa.array([values.get(field.name)], field.type) for field in schema],
@@ -302,7 +307,7 @@ def hole_batch(hole: Hole, schema: pa.Schema, broker_name: str | None, kafka: bo
 
 
 def _headers(properties: pa.MapArray) -> pa.Array:
-    """Properties as the headers of Kafka's connector; null where a message has none."""
+    """Return properties as the headers of Kafka's connector; null if a message has none."""
     entries = pa.StructArray.from_arrays([properties.keys, properties.items.cast(pa.binary())], ["key", "value"])
     lists = pa.ListArray.from_arrays(properties.offsets, entries)
     return pc.if_else(pc.equal(pc.list_value_length(lists), 0), pa.scalar(None, lists.type), lists)

@@ -1,4 +1,4 @@
-"""The format `rocketmq-commitlog`: the files of a store as a table or as a stream, without a broker.
+"""The format `rocketmq-commitlog`: a store's files as a table or as a stream, without a broker.
 
     spark.read.format("rocketmq-commitlog").load("/data/rocketmq/store")
 """
@@ -47,7 +47,7 @@ _OPERATORS = {EqualTo: "=", EqualNullSafe: "=", GreaterThan: ">", GreaterThanOrE
 
 
 def common_options(given: dict[str, str]) -> Options:
-    """The options of this format, checked; PipelineError says what is wrong with them."""
+    """Return this format's options, checked. PipelineError describes the first problem found."""
     options = Options(given, OPTIONS, FORMAT)
     wanted_paths(options)
     options.choice("mode", MODES, PERMISSIVE)
@@ -62,7 +62,7 @@ def common_options(given: dict[str, str]) -> Options:
 
 
 class CommitLogDataSource(DataSource):
-    """The format. Options are checked when a table or a stream is made of it."""
+    """The format. Options are checked when a table or a stream is created."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -70,12 +70,12 @@ class CommitLogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name that `.format(...)` takes."""
+        """Return the name that `.format(...)` takes."""
         return FORMAT
 
     @briefly
     def schema(self) -> StructType:
-        """The columns that the options ask for."""
+        """Return the columns that the options select."""
         of_table = options_of_new_table(self._given, FORMAT)
         options = common_options(self._given if of_table is None else of_table)
         find_logs(wanted_paths(options), options.text("brokerName"))
@@ -87,28 +87,29 @@ class CommitLogDataSource(DataSource):
 
     @briefly
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the whole table."""
+        """Return a reader of the whole table."""
         options = self._options(schema)
-        # Spark 4 keeps what one query pushed down for all later queries of the same DataFrame, and for its other uses
-        # in the same query, so their rows would be missing: only who says that this one has a single use gets it.
+        # Spark 4 keeps the filters that one query pushed down for all later queries of the same DataFrame, and for its
+        # other uses in the same query, which would then lose rows. So filters are pushed down only if the user declares
+        # that this DataFrame is used once.
         pushes = options.boolean("pushFilters", False) and _is_pushing()
         return (PushdownReader if pushes else CommitLogReader)(options, schema)
 
     @briefly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # Spark's name
-        """A reader of what comes to be written."""
+        """Return a reader of records as they are written."""
         from rmqha.pipeline.log.commit_log_stream import CommitLogStreamReader
         return CommitLogStreamReader(self._options(schema), schema)
 
 
 def _is_pushing() -> bool:
-    """Whether this is the process in which Spark pushes filters down: elsewhere it refuses a reader that could."""
+    """Return whether Spark pushes filters down in this process: elsewhere it refuses a reader that could take them."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == _PUSHDOWN_WORKER
 
 
 class CommitLogReader(RangeReader, DataSourceReader):
-    """The table: all records that are there when the query is planned."""
+    """The table: all records that exist when the query is planned."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -117,7 +118,7 @@ class CommitLogReader(RangeReader, DataSourceReader):
 
     @briefly
     def partitions(self) -> Sequence[InputPartition]:
-        """Byte ranges of all logs."""
+        """Return byte ranges of all logs."""
         logs = find_logs(wanted_paths(self.options), self.options.text("brokerName"))
         spans = at_once(lambda each: (each, *self._span(each, self.selection)), logs)
         size = ranges.partition_size(self.options, sum(end - begin for _, begin, end in spans))
@@ -140,10 +141,10 @@ class CommitLogReader(RangeReader, DataSourceReader):
 
 
 class PushdownReader(CommitLogReader):
-    """A table that takes filters from Spark."""
+    """A table that accepts filters from Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
-        """Take those on topic, queueId, offsets, store time, sizes; give back the others."""
+        """Accept filters on topic, queueId, offsets, store time and sizes; return the others to Spark."""
         for each in filters:
             if not self._take(each):
                 yield each
@@ -168,7 +169,7 @@ class PushdownReader(CommitLogReader):
         return True
 
     def _take_time(self, name: str, value: object) -> bool:
-        """Times of whole ms only: others Spark compares itself."""
+        """Accept only times in whole milliseconds; Spark compares the others itself."""
         ms = _milliseconds(value)
         if ms is None or name == "in":
             return False

@@ -1,7 +1,13 @@
-"""The format `rocketmq-commitlog` as a stream: what a broker, or the replication to a slave, adds to the log.
+"""The format `rocketmq-commitlog` as a stream: the records that a broker, or replication to a slave, adds to the log.
 
-An offset is the offset of each log behind the last record that was taken, so each record comes in exactly one batch;
-Spark's checkpoint keeps it. Which log is which: see `log_ends`.
+A stream's offset holds, for each log, the offset after the last record read, so each record is in exactly one batch.
+Spark's checkpoint keeps it. See `log_ends` for how a log is identified.
+
+A planned batch must give the same rows each time Spark runs it: after a crash Spark repeats the last batch of the
+checkpoint, and a sink that is exactly-once relies on that. So `latestOffset` fixes both ends of a batch in every log
+before anything is read, at boundaries of records (or holes); `partitions` only cuts what is between them. A record that
+the broker is still writing is after the end, and belongs to the next batch. Records that were delivered and then
+replaced (the log was truncated) cannot be taken back: the query stops with an error, unless failOnDataLoss is false.
 """
 import time
 from collections.abc import Mapping, Sequence
@@ -27,15 +33,18 @@ from rmqha.pipeline.streams import at_once, lag_metrics
 from rmqha.pipeline.trigger_delay import TriggerDelay
 from rmqha.pipeline.worker import briefly, shares
 
-# So much of what is left behind is looked through for the progress of a batch: of all logs, and of one at least.
+# How much of the backlog is read to count its messages for a batch's progress: in all logs, and in each at least.
 _COUNTED_BYTES, _LEAST_COUNTED_BYTES = 64 << 20, 64 << 10
-# Records behind bytes that were never written are looked for so often: no broker leaves such in a log that grows.
+# How often records after unwritten bytes are searched for: no broker leaves such bytes in a log that grows.
 _LOOK_BEHIND_S = 60.0
-_USUAL_RECORD = 1024  # bytes, where nothing tells better
+# Bytes, if no better estimate is known.
+_USUAL_RECORD = 1024
 
 
 class _Seen(NamedTuple):
-    """As far as a log was seen: its end, the last bytes there, and when somebody looked behind that (monotonic s)."""
+    """The part of a log already seen: its end, the last bytes there, and when records after it were last searched for
+    (monotonic s).
+    """
 
     end: int
     tail: Anchor | None
@@ -43,7 +52,7 @@ class _Seen(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What a batch may take of a log: [begin, end)."""
+    """The part of a log that a batch may read: [begin, end)."""
 
     log: LogFiles
     begin: int
@@ -60,21 +69,23 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         self.row_filter = self.selection.row_filter
         self._delay = TriggerDelay(options)
         self._max_bytes = options.size("maxBytesPerTrigger", 0) or None
-        self._stop_at: dict[str, int] | None = None  # of Trigger.AvailableNow: the ends when the query began, by path
+        # For Trigger.AvailableNow: the ends when the query began, by path.
+        self._stop_at: dict[str, int] | None = None
         self._ends: dict[str, _Seen] = {}
-        self._left: dict[str, Span] = {}  # behind the batch that was planned last
+        # The backlog after the batch planned last.
+        self._left: dict[str, Span] = {}
         self._warned: set[str] = set()
 
     @briefly
     def initialOffset(self) -> Offset:  # Spark's name
-        """Where a new query begins: at the end, unless the options say otherwise."""
+        """Return where a new query begins: at the end, unless the options say otherwise."""
         found: dict[str, KnownLog] = {}
         for each, begin in self._begins(find_logs(wanted_paths(self.options), self.options.text("brokerName"))):
             _add(found, each, begin)
         return log_ends.encode(found)
 
     def _begins(self, logs: Sequence[LogFiles]) -> list[tuple[LogFiles, int]]:
-        """Where logs begin that the stream does not know yet."""
+        """Return where to begin in logs that the stream does not know yet."""
         return at_once(lambda each: (each, self._first(each)), logs)
 
     def _first(self, each: LogFiles) -> int:
@@ -85,18 +96,18 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         return ranges.from_time(each, self.row_filter.begin_time).min_offset
 
     def prepareForTriggerAvailableNow(self) -> None:  # Spark's name
-        """Remember the ends: the query stops there."""
+        """Remember the current ends: the query stops there."""
         logs = find_logs(wanted_paths(self.options), self.options.text("brokerName"), [])
         self._stop_at = dict(at_once(lambda each: (each.path, log_end(each)), logs))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # Spark's name
-        """maxOffsetsPerTrigger, minOffsetsPerTrigger or maxBytesPerTrigger: the first that is given."""
+        """Return the first that is given of maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger."""
         limit = self._delay.limit
         return ReadMaxBytes(self._max_bytes) if self._max_bytes and isinstance(limit, ReadAllAvailable) else limit
 
     @briefly
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # Spark's name
-        """How far the next batch goes; not at all when there is so little that it can wait."""
+        """Return where the next batch ends: at `start` if so little is new that it can wait."""
         known = log_ends.decode(start)
         logs = self._recognised(known)
         spans = dict(at_once(lambda item: (item[0], self._span(item[0], item[1], known[item[0]])), logs.here.items()))
@@ -117,14 +128,15 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         return log_ends.encode(after)
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
-        """(rows, bytes) of a batch."""
+        """Return (rows, bytes) that a batch may have."""
         if isinstance(limit, ReadAllAvailable) and self.getDefaultReadLimit() != limit:
-            return UNLIMITED, UNLIMITED  # Spark wants all there is
+            # Spark asks for everything available.
+            return UNLIMITED, UNLIMITED
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else UNLIMITED
         return rows, UNLIMITED if self._max_bytes is None else self._max_bytes
 
     def _waiting(self, spans: Mapping[str, Span]) -> int:
-        """How many messages wait; once it is minOffsetsPerTrigger, no more are counted."""
+        """Return how many messages wait; counting stops at minOffsetsPerTrigger."""
         found, wanted = 0, self._delay.min_rows or 0
         for span in spans.values():
             if found < wanted:
@@ -132,14 +144,14 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         return found
 
     def _recognised(self, known: Mapping[str, KnownLog]) -> log_ends.Recognised:
-        """The logs that are there. PipelineError for known ones that are not, unless data loss is allowed."""
+        """Return the logs found. PipelineError if known ones are missing, unless data loss is allowed."""
         errors: list[PipelineError] = []
         found = find_logs(wanted_paths(self.options), self.options.text("brokerName"), errors)
         logs = log_ends.recognise(known, found)
         for name, reason in logs.missing.items():
             if self.fail_on_data_loss:
-                raise PipelineError(f"{reason}. With failOnDataLoss=false the query goes on without it, and a log that "
-                                    "it does not know begins as startingOffsets says.")
+                raise PipelineError(f"{reason}. With failOnDataLoss=false the query continues without it, and a log "
+                                    "that it does not know begins where startingOffsets says.")
             self._warn_once(name, reason)
         for error in errors:
             if self.fail_on_data_loss or not known:
@@ -150,30 +162,30 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
     def _warn_once(self, key: str, reason: str) -> None:
         if key not in self._warned:
             self._warned.add(key)
-            log.warning("%s: it is left out", reason)
+            log.warning("%s: leaving it out", reason)
 
     def _span(self, name: str, each: LogFiles, known: KnownLog) -> Span:
         begin = self._go_on(each, known)
         return Span(each, begin, max(begin, self._end(name, each, begin)))
 
     def _go_on(self, each: LogFiles, known: KnownLog) -> int:
-        """Where the stream goes on in a log: where it was. PipelineError when records are lost, unless that is allowed;
-        then at the next one.
+        """Return where the stream resumes in a log: where it stopped. PipelineError if records are lost, unless that is
+        allowed; then at the next record.
         """
         reason = None
         if known.offset and not each.segments:
-            reason, begin = f"{each.path} has no files any more, the stream has come to {known.offset}", known.offset
+            reason, begin = f"{each.path} has no files any more, the stream has read up to {known.offset}", known.offset
         elif known.offset < each.min_offset:
-            reason = f"{each.path} begins at offset {each.min_offset}, the stream has come to {known.offset}"
+            reason = f"{each.path} begins at offset {each.min_offset}, the stream has read up to {known.offset}"
             begin = each.min_offset
         elif known.offset > each.files_end:
-            reason = (f"{each.path} ends at offset {each.files_end}, the stream has come to {known.offset}: it is "
-                      "another log, or was cut off")
+            reason = (f"{each.path} ends at offset {each.files_end}, the stream has read up to {known.offset}: it is "
+                      "another log, or was truncated")
             begin = log_end(each)
         elif known.tail is not None and log_ends.has(each, known.tail) is False:
             taken = known.tail.offset + known.tail.size
-            reason = (f"{each.path} was cut off and written anew before offset {taken}, to which the stream has come: "
-                      "what it took there is not in the log any more")
+            reason = (f"{each.path} was truncated and rewritten before offset {taken}, up to which the stream has "
+                      "read: records that it delivered are no longer in the log")
             begin = min(ranges.align(each, known.offset), log_end(each))
         else:
             return known.offset
@@ -183,7 +195,7 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         return begin
 
     def _end(self, name: str, each: LogFiles, begin: int) -> int:
-        """How far a log may be taken. What was seen once is not looked through again."""
+        """Return how far a log may be read. A part already seen is not searched again."""
         if self._stop_at is not None:
             end = self._stop_at.get(each.path, begin)
         else:
@@ -196,7 +208,8 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         now = time.monotonic()
         seen = self._ends.get(name)
         if seen is not None and seen.tail is not None and log_ends.has(each, seen.tail) is not True:
-            seen = None  # it was cut off meanwhile
+            # It was truncated meanwhile.
+            seen = None
         if seen is None:
             seen = _Seen(log_end(each, begin), None, now)
         elif now - seen.looked >= _LOOK_BEHIND_S:
@@ -210,9 +223,10 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
 
     @briefly
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Byte ranges from one offset to another."""
+        """Return byte ranges from one offset to another."""
         if start == end:
-            return []  # Spark does not ask then; `begin` would be that of the batch before
+            # Spark reads nothing then; `begin` would be that of the previous batch.
+            return []
         before, after = log_ends.decode(start), log_ends.decode(end)
         logs = self._recognised(after).here
         spans = []
@@ -231,8 +245,8 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
         return found
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # Spark's name
-        """The ends of the logs as they were when the batch was planned, and how far behind it is; for the progress that
-        Spark shows.
+        """Return the ends of the logs when the batch was planned, and the backlog, for the progress that Spark
+        reports.
         """
         if not self._left:
             return None
@@ -244,16 +258,16 @@ class CommitLogStreamReader(RangeReader, DataSourceStreamReader, SupportsTrigger
             not all(is_counted for _, is_counted in behind))}
 
     def commit(self, end: Offset) -> None:
-        """Nothing is kept here: Spark's checkpoint has the offset."""
-        log.debug("taken up to %s", end)
+        """Do nothing: Spark's checkpoint keeps the offset."""
+        log.debug("read up to %s", end)
 
     def stop(self) -> None:
-        """Nothing stays open between the calls."""
+        """Forget where to stop. Nothing stays open between calls."""
         self._stop_at = None
 
 
 def _add(logs: dict[str, KnownLog], each: LogFiles, begin: int) -> str:
-    """The id under which a log is added that begins there."""
+    """Add a log that begins at `begin`, and return its id."""
     head = log_ends.head_of(each, begin)
     name = log_ends.new_name(each, head, logs)
     logs[name] = KnownLog(each.path, begin, begin, head, log_ends.tail_of(each, begin))
@@ -261,12 +275,12 @@ def _add(logs: dict[str, KnownLog], each: LogFiles, begin: int) -> str:
 
 
 def _is_replaced(each: KnownLog, logs: log_ends.Recognised) -> bool:
-    """Whether another log lies where this one was: it does not come back."""
+    """Return whether another log is at this one's path: then this one does not come back."""
     return any(new.path == each.path for new in logs.new)
 
 
 def _moved(known: KnownLog, span: Span, end: int) -> KnownLog:
-    """A log of which a batch takes what is between the span's begin and `end`."""
+    """Return a log's position after a batch that reads from the span's begin to `end`."""
     if end == span.begin == known.offset and known.head is not None:
         return known._replace(path=span.log.path)
     head = known.head
@@ -276,14 +290,14 @@ def _moved(known: KnownLog, span: Span, end: int) -> KnownLog:
 
 
 def _is_same(known: KnownLog | None, after: KnownLog) -> bool:
-    """Whether nothing is new for the checkpoint."""
+    """Return whether the checkpoint needs no new entry."""
     return known is not None and (known.path, known.offset, known.head is None) == (after.path, after.offset,
                                                                                    after.head is None)
 
 
 def batch_ends(spans: Mapping[str, Span], rows: int, size: int) -> dict[str, int]:
-    """Where a batch of at most so many rows and bytes ends in each log: each gives as its part of what is there. One
-    record or hole is taken in any case.
+    """Return where a batch with at most `rows` rows and `size` bytes ends in each log. Each log gets a share in
+    proportion to its backlog. At least one record or hole is taken.
     """
     backlog = {name: span.end - span.begin for name, span in spans.items()}
     if rows == UNLIMITED and sum(backlog.values()) <= size:
@@ -293,7 +307,8 @@ def batch_ends(spans: Mapping[str, Span], rows: int, size: int) -> dict[str, int
                                                    of_bytes[name])), spans))
     of_all = sum(each.size for each in taken.values())
     rows, size = rows - sum(each.rows for each in taken.values()), size - of_all
-    for name, span in spans.items():  # what some did not need, the others may have
+    # Logs with more to read get what the others did not need.
+    for name, span in spans.items():
         if taken[name].offset < span.end and rows > 0 and size > 0:
             more = _walk(span._replace(begin=taken[name].offset), rows, size)
             taken[name] = more
@@ -307,7 +322,7 @@ def batch_ends(spans: Mapping[str, Span], rows: int, size: int) -> dict[str, int
 
 
 def _walk(span: Span, rows: int, size: int) -> Walked:
-    """At most so many rows and bytes of a span. Whole files are not looked through where only bytes count."""
+    """Walk over at most `rows` rows and `size` bytes of a span. If only bytes count, whole files are not read."""
     begin = span.begin
     if rows == UNLIMITED:
         for segment in span.log.segments:
@@ -319,8 +334,8 @@ def _walk(span: Span, rows: int, size: int) -> Walked:
 
 
 def rows_behind(span: Span, most: int) -> tuple[int, bool]:
-    """(how many messages are left in a span, whether they were counted). More than `most` bytes are not looked through:
-    the rest is as many as its bytes would be of the size that those had.
+    """Return (the number of messages left in a span, whether it was counted). At most `most` bytes are read; the rest
+    is estimated from the mean size of the messages counted.
     """
     if span.end <= span.begin:
         return 0, True

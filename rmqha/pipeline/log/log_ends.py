@@ -1,27 +1,34 @@
-"""Where commit logs end, and how a stream identifies its logs and notes its position in each.
+"""The end of a commit log; the identity of a log in a stream, and the stream's position in it.
 
-`log_end` follows the chain of records through the last file. Bytes that a crash left after the end look like records
-too, so neither bisecting a file nor reading its last bytes would find the end. All but the last blocks are walked
-without CRC checks, which takes 0.25 s per GiB in the page cache; the logs of many stores are walked in tasks. If the
-store's index is next to the log, the walk begins at a record near the end that the newest index file names (40 bytes
-of it are read).
+Finding the end. `log_end` follows the chain of records through the last file. Bytes that a crash left after the end
+look like records too, so neither bisecting a file nor reading its last bytes would find the end. All but the last
+blocks are walked without CRC checks, which takes 0.25 s per GiB in the page cache; the logs of many stores are walked
+in tasks. If the store's index is next to the log, the walk begins at a record near the end that the newest index file
+names (40 bytes of that file are read).
 
-A log is identified by bytes that it had, not by the path of its folder: written bytes never change until the broker
-deletes the file or a crash truncates the log. Apart from reading these bytes, this part does no I/O. A stream keeps of
-each log
+Identity of a log. A stream must find each of its logs again after a restart, and must notice when it does not have the
+same log in front of it. A path does not identify a log: the store may be mounted elsewhere now, and the same folder may
+hold another broker's log or one that was truncated after a crash. With the path alone, a stream would then resume at an
+offset in the middle of other records, and silently lose or repeat messages. But bytes of a log, once written, never
+change until the broker deletes the file or a crash truncates the log. So the stream stores hashes of bytes that it has
+read, and compares them before it reads on:
 
-    head    the first bytes of the file that holds the last byte taken: the log's identity. With nothing taken yet, the
-            head of the first record; nothing for a log without records, which is known by its path alone
-    tail    the last bytes taken, unless they are a blank: if they have changed, the log was truncated and rewritten
+    head    the first bytes of the file that holds the last byte read: the log's identity. If nothing has been read yet,
+            the head of the first record. Null for a log without records, which only its path identifies
+    tail    the last bytes read, unless a file ends there (see `tail_of`). If they have changed, the log was truncated
+            and rewritten: records that the stream delivered are no longer in it, which is data loss
 
-and finds the log by them wherever it is mounted. A master and its slave have the same bytes, so a path that still leads
-to the right bytes comes before all others. An offset of a stream, as Spark keeps it:
+Several logs can match: a master and its slave have the same bytes. So `recognise` first takes the log at the stored
+path if its head is right, then a log at another path, and last the stored path if there is nothing to compare (the
+file with the head was deleted). Apart from reading these bytes, this part does no I/O.
+
+Spark keeps the offset of a stream in its checkpoint:
 
     {"version": 2, "logs": {id: {"path": folder, "begin": where the batch begins, "offset": where it ends,
                                  "head": [offset, bytes, hash] or null, "tail": the same}}}
 
 Version 1, {"logs": {folder: offset}}, is read as well. `begin` is included because Spark does not keep where the first
-batch of a query began: it asks again when the batch has to be repeated, and the answer may then be different.
+batch of a query began: it asks again when the batch must be repeated, and by then the answer may be different.
 """
 import hashlib
 import os
@@ -63,16 +70,19 @@ from rmqha.store.bulk.bulk_layout import Stop
 from rmqha.store.index.index_layout import HEADER as INDEX_HEADER
 
 _INDEX = "index"
-_INDEX_NAME_LENGTH = 17  # digits: a time
-_FIRST_BLOCK = 64 << 10  # of a walk: mostly little is new
+# Digits: the time of creation.
+_INDEX_NAME_LENGTH = 17
+# Of a walk: usually little is new.
+_FIRST_BLOCK = 64 << 10
 
 
 def log_end(log: LogFiles, begin: int | None = None, behind_unwritten: bool = True) -> int:
-    """Offset behind the last whole record of a log, looked for from the last file that begins with one, or from the
-    record at `begin` on, if that is further.
+    """Return the offset after the last whole record of a log. The search begins at the last file that begins with a
+    record, or at the record at `begin` if that is further.
 
-    A broker may be writing: a record counts once it is whole. With `behind_unwritten` false the log ends where nothing
-    was written yet, and nobody looks for records behind that, which takes long where such a rest of a file is no hole.
+    A broker may be writing: a record counts once it is whole. With `behind_unwritten` false, the log ends at the first
+    bytes that were never written, and records after those are not searched for: this search takes long if the rest of
+    the file is not sparse.
     """
     begin = max(begin or 0, _indexed_record(log) or 0) or None
     for segment in reversed(log.segments):
@@ -88,7 +98,7 @@ def log_end(log: LogFiles, begin: int | None = None, behind_unwritten: bool = Tr
 
 
 def has_grown(log: LogFiles, end: int) -> bool:
-    """Whether something was written behind what was the end of a log."""
+    """Return whether anything was written after `end`, the previous end of the log."""
     last = log.segments[-1] if log.segments else None
     if last is None or not last.start <= end < last.end:
         return last is not None and end < last.end
@@ -96,13 +106,14 @@ def has_grown(log: LogFiles, end: int) -> bool:
 
 
 def _indexed_record(log: LogFiles) -> int | None:
-    """A record near the end of a log, as the store's index has it; None when that tells none."""
+    """Return the offset of a record near the end of a log, from the store's index; None if the index names none."""
     store, name = os.path.split(log.path)
     folder = os.path.join(store, _INDEX)
     if name != COMMIT_LOG or not log.segments or not os.path.isdir(folder):
         return None
     names = sorted(name for name in os.listdir(folder) if name.isdigit() and len(name) == _INDEX_NAME_LENGTH)
-    for name in reversed(names[-2:]):  # the newest may have no entries yet
+    # The newest may have no entries yet.
+    for name in reversed(names[-2:]):
         header = read_at(os.path.join(folder, name), 0, INDEX_HEADER.size)
         offset = INDEX_HEADER.unpack(header)[3] if len(header) == INDEX_HEADER.size else 0
         for segment in log.segments:
@@ -113,7 +124,9 @@ def _indexed_record(log: LogFiles) -> int | None:
 
 
 def file_end(segment: Segment, begin: int, behind_unwritten: bool = True) -> int:
-    """Offset behind the last whole record of a file from the one at `begin` on; the file's end behind a blank."""
+    """Return the offset after the last whole record of a file, from the record at `begin` on. A blank extends to the
+    end of the file.
+    """
     span = whole_file(segment)._replace(begin=begin)
     fd = open_file(segment.path, begin)
     with open(fd, "rb"):
@@ -122,7 +135,9 @@ def file_end(segment: Segment, begin: int, behind_unwritten: bool = True) -> int
 
 
 def _late_record(fd: int, span: ByteRange) -> int | None:
-    """A whole record, one of the last that are to be reached without a look at CRCs; None when a blank is reached."""
+    """Return the offset of a whole record, one of the last that a walk without CRC checks reaches; None if the walk
+    reaches a blank.
+    """
     position, starts, want = span.begin, [span.begin], _FIRST_BLOCK
     while position < span.end:
         data = pread(fd, min(want, span.limit - position), position - span.file_start)
@@ -140,17 +155,20 @@ def _late_record(fd: int, span: ByteRange) -> int | None:
 
 
 class _Walk:
-    """A walk that checks CRCs, goes over holes, and tells where the last record ends that counts."""
+    """A walk that checks CRCs and skips holes, to find the end of the last record that counts."""
 
     def __init__(self, fd: int, span: ByteRange, begin: int, behind_unwritten: bool) -> None:
         self._fd, self._span, self._position = fd, span, begin
         self._behind_unwritten = behind_unwritten
-        self._seen = 0  # store time of the last record, ms
-        self._last = 0  # bytes of the last record, and of those before it that do not count without one behind them
-        self._is_finished = True  # whether its last bytes are there: of its properties, which no CRC covers, none is 0
+        # Store time of the last record, ms.
+        self._seen = 0
+        # Bytes of the last record, and of those before it that do not count unless another follows.
+        self._last = 0
+        # Whether the last record's final bytes are written: no CRC covers its properties, and none of their bytes is 0.
+        self._is_finished = True
 
     def end(self) -> int:
-        """Where the log ends."""
+        """Return where the log ends."""
         span, want = self._span, _FIRST_BLOCK
         while self._position < span.end:
             size = min(want, span.limit - self._position)
@@ -176,12 +194,12 @@ class _Walk:
         return self._position if self._is_finished else self._position - self._last
 
     def _take(self, record: bytes, stored: int) -> None:
-        """A record has been read."""
+        """Note that a record was read."""
         self._seen, self._last = stored, len(record)
         self._is_finished = record[-1] != 0 or decode_parts(record).properties_length == 0
 
     def _step_over(self, size: int) -> None:
-        """Over a whole record that only the single-record path takes, or a long one, which is not read."""
+        """Skip a whole record that only the single-record path accepts, or a long one, which is not read."""
         place = self._position - self._span.file_start
         head = decode_header(pread(self._fd, MAX_HEAD_LENGTH, place))
         topic_at = HEADS[head.sys_flag >> 4 & 3].size + head.body_length
@@ -191,13 +209,14 @@ class _Walk:
         self._position += size
 
     def _step_over_wrong(self, size: int) -> None:
-        """Over a record with a wrong CRC: it counts when something follows it, else it may just be being written."""
+        """Skip a record with a wrong CRC. It counts if something follows it; otherwise it may still be being written.
+        """
         self._last = size if self._is_finished else self._last + size
         self._is_finished = False
         self._position += size
 
     def _next(self, data: bytes) -> bool:
-        """Over a hole to the next record that was stored later than the last one; False when there is none."""
+        """Skip a hole, to the next record that was stored later than the last one; return False without one."""
         following = find_record(self._fd, self._span, self._position + 1, self._span.limit,
                                 max(self._seen, 1)) if data else None
         if following is not None:
@@ -209,11 +228,12 @@ VERSION = 2
 HEAD_BYTES, TAIL_BYTES = 4096, 512
 _DIGEST_BYTES = 8
 
-Offset = dict[str, Any]  # of a stream: what its reader says of it, as Spark keeps it
+# A stream's offset as its reader returns it and Spark keeps it.
+Offset = dict[str, Any]
 
 
 class Anchor(NamedTuple):
-    """Bytes of a log that are not to change: where they begin, how many they are, and their hash."""
+    """Bytes of a log that must not change: their offset, their number, and their hash."""
 
     offset: int
     size: int
@@ -221,7 +241,8 @@ class Anchor(NamedTuple):
 
 
 class KnownLog(NamedTuple):
-    """How far a stream has come in one log. `begin`: of the batch that ends at `offset`; None when nobody noted it."""
+    """The position of a stream in one log. `begin`: where the batch that ends at `offset` begins; None if not stored.
+    """
 
     path: str
     begin: int | None
@@ -231,7 +252,7 @@ class KnownLog(NamedTuple):
 
 
 class Recognised(NamedTuple):
-    """The logs of a stream: those that are there, by id; those that are new; why others are missing, by id."""
+    """The logs of a stream: those found, by id; new ones; and the reasons why others are missing, by id."""
 
     here: dict[str, LogFiles]
     new: list[LogFiles]
@@ -239,7 +260,7 @@ class Recognised(NamedTuple):
 
 
 def decode(offset: Offset) -> dict[str, KnownLog]:
-    """The logs of an offset by id. PipelineError when it is none of this format."""
+    """Return the logs of an offset by id. PipelineError if the offset does not have this format."""
     try:
         version, logs = offset["version"], offset["logs"]
         if version == 1:
@@ -272,7 +293,7 @@ def _number(value: Any) -> int:
 
 
 def encode(logs: Mapping[str, KnownLog]) -> Offset:
-    """The offset of these logs."""
+    """Return the offset that holds these logs."""
     return {"version": VERSION, "logs": {
         name: {"path": each.path, "begin": each.begin, "offset": each.offset,
                "head": None if each.head is None else list(each.head),
@@ -280,19 +301,19 @@ def encode(logs: Mapping[str, KnownLog]) -> Offset:
 
 
 def segment_with(log: LogFiles, offset: int) -> Segment | None:
-    """The file that has the byte at `offset`."""
+    """Return the file that contains the byte at `offset`."""
     number = bisect_right(log.segments, offset, key=lambda segment: segment.start) - 1
     return log.segments[number] if number >= 0 and offset < log.segments[number].end else None
 
 
 def anchor_at(log: LogFiles, offset: int, size: int) -> Anchor | None:
-    """An anchor of bytes within one file; None where they are not, or are nothing but zeros."""
+    """Return an anchor of bytes within one file; None if the bytes do not exist or are all zeros."""
     data = _read(log, offset, size)
     return Anchor(offset, size, _digest(data)) if data.strip(b"\0") else None
 
 
 def head_of(log: LogFiles, offset: int) -> Anchor | None:
-    """The head of a log that was taken up to `offset`."""
+    """Return the head of a log that was read up to `offset`."""
     segment = segment_with(log, offset - 1) if offset > log.min_offset else None
     if segment is not None:
         return anchor_at(log, segment.start, min(HEAD_BYTES, offset - segment.start))
@@ -301,7 +322,7 @@ def head_of(log: LogFiles, offset: int) -> Anchor | None:
 
 
 def _has_record(segment: Segment) -> bool:
-    """Whether a whole record begins the file."""
+    """Return whether the file begins with a whole record."""
     try:
         fd = open_file(segment.path, segment.start)
     except VanishedError:
@@ -311,8 +332,8 @@ def _has_record(segment: Segment) -> bool:
 
 
 def tail_of(log: LogFiles, offset: int) -> Anchor | None:
-    """The tail of a log that was taken up to `offset`; None where a file ends: what is before may be a blank, which a
-    broker may still be writing.
+    """Return the tail of a log that was read up to `offset`. None if a file ends there: the bytes before may be a
+    blank, which a broker may still be writing.
     """
     segment = segment_with(log, offset)
     size = 0 if segment is None else min(TAIL_BYTES, offset - segment.start)
@@ -320,7 +341,7 @@ def tail_of(log: LogFiles, offset: int) -> Anchor | None:
 
 
 def has(log: LogFiles, anchor: Anchor) -> bool | None:
-    """Whether a log has these bytes; None when the file that had them was deleted."""
+    """Return whether a log has these bytes; None if the file that held them was deleted."""
     data = _read(log, anchor.offset, anchor.size)
     if not data:
         return False if log.segments and anchor.offset >= log.files_end else None
@@ -328,7 +349,7 @@ def has(log: LogFiles, anchor: Anchor) -> bool | None:
 
 
 def _read(log: LogFiles, offset: int, size: int) -> bytes:
-    """Bytes of one file; fewer where it ends, b"" where it has vanished."""
+    """Return bytes of one file; fewer at its end, b"" if it has vanished."""
     segment = segment_with(log, offset)
     return b"" if segment is None else read_at(segment.path, offset - segment.start, size)
 
@@ -338,8 +359,8 @@ def _digest(data: bytes) -> str:
 
 
 def recognise(known: Mapping[str, KnownLog], found: Iterable[LogFiles]) -> Recognised:
-    """Tell the logs at hand apart: the same path with the right bytes, other paths with them, and then the same path
-    where nothing can be compared any more.
+    """Match the found logs with the known ones: first the same path with the right bytes, then other paths with them,
+    and last the same path if there is nothing left to compare.
     """
     here: dict[str, LogFiles] = {}
     left = {log.path: log for log in found}
@@ -363,18 +384,18 @@ def recognise(known: Mapping[str, KnownLog], found: Iterable[LogFiles]) -> Recog
 
 
 def _is(log: LogFiles, known: KnownLog) -> bool | None:
-    """Whether this is the log; None when there is nothing to tell it by."""
+    """Return whether this is the known log; None if nothing can be compared."""
     return None if known.head is None else has(log, known.head)
 
 
 def _why_missing(known: KnownLog, other: LogFiles | None) -> str:
-    what = (f"{known.path}: the log of which the stream has taken all up to offset {known.offset} is not there any "
-            "more, nor under another of the paths given")
-    return what if other is None else f"{what}; what lies there now is another log, or was cut off"
+    what = (f"{known.path}: the log that the stream has read up to offset {known.offset} no longer exists there or "
+            "under any other of the paths given")
+    return what if other is None else f"{what}; a different log is there now, or this one was truncated"
 
 
 def new_name(log: LogFiles, head: Anchor | None, taken: Iterable[str]) -> str:
-    """An id for a log: by its bytes, or by its path while it has none."""
+    """Return an id for a log: made from its bytes, or from its path while it has none."""
     first = f"path:{log.path}" if head is None else head.digest
     names, number = set(taken), 1
     name = first

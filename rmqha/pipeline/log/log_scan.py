@@ -1,17 +1,20 @@
 """Finding commit logs on disk, and reading byte ranges of them.
 
 - `find_logs`: store roots, folders of commit log files, single files, and globs of them.
-- `scan_range`: the blocks of records of a range, through the bulk kernel, and the holes between them.
-- `walk_on`: finds where a batch of a given number of messages or bytes ends. A step is one row of `scan_range`: a
-  record or a whole hole. CRCs are left to `scan_range`: a record with a wrong one counts as a record in both. Memory is
+- `scan_range`: the blocks of records of a range, read by the bulk kernel, and the holes between them.
+- `walk_on`: finds where a batch of a given number of messages or bytes ends. One step is one row of `scan_range`: a
+  record or a whole hole. CRCs are left to `scan_range`: a record with a wrong CRC counts as a record in both. Memory is
   bounded: at most BLOCK bytes are read at a time, whatever lengths the log contains.
 
-A range need not begin at a record. Its reader continues to the first whole record that begins in it; the reader of the
-preceding range continues past its end up to that record, over records with a wrong CRC and over holes. A record is
-whole when its magic code, lengths, own offset and CRC are right. Nothing else in it counts, and nothing but the bytes
-up to `limit`, so both readers agree on where they meet, and the ranges together give what the whole file gives,
-wherever they are cut. The exception is a whole record within another (a body made for it, or two damaged lengths that
-agree): a range that begins within the outer one is read from the inner one on.
+Partitions by ranges of the log. The tasks of a query read one file in parallel, so the driver cuts it into ranges. It
+does not know where records begin, and finding out would mean to read the whole log. So a range need not begin at a
+record: its reader skips to the first whole record that begins in it, and the reader of the preceding range continues
+past its own end up to exactly that record, over records with a wrong CRC and over holes. Both must find the same record
+on their own. So a record is whole if its magic code, lengths, own offset and CRC are right; nothing else in it counts,
+and no bytes after `limit`. Then the ranges together give what the whole file gives, wherever they are cut. If the two
+readers used different rules, a damaged record at a cut would be read twice or by neither. The exception is a whole
+record within another (a body made for it, or two damaged lengths that agree): a range that begins within the outer one
+is read from the inner one on.
 """
 import errno
 import glob
@@ -52,7 +55,7 @@ COMMIT_LOG = "commitlog"
 
 
 class LogFiles(NamedTuple):
-    """The files of one commit log in order. `name`: of the store, for the column brokerName; `path`: its folder."""
+    """The files of one commit log in order. `name`: the store's, for the column brokerName; `path`: its folder."""
 
     name: str
     path: str
@@ -60,17 +63,17 @@ class LogFiles(NamedTuple):
 
     @property
     def min_offset(self) -> int:
-        """Offset of the first byte; 0 for an empty log."""
+        """The offset of the first byte; 0 for an empty log."""
         return self.segments[0].start if self.segments else 0
 
     @property
     def files_end(self) -> int:
-        """Where the last file ends."""
+        """The end of the last file."""
         return self.segments[-1].end if self.segments else 0
 
 
 def list_log(path: str, name: str) -> LogFiles:
-    """The files of a commit log folder. PipelineError when it is gone."""
+    """Return the files of a commit log folder. PipelineError if it does not exist."""
     try:
         return LogFiles(name, path, list_segments(path)[0])
     except OSError as error:
@@ -78,7 +81,7 @@ def list_log(path: str, name: str) -> LogFiles:
 
 
 def wanted_paths(options: Options) -> list[str]:
-    """The paths of `.load(...)` or of the option `path`, as given."""
+    """Return the paths of `.load(...)` or of the option `path`, as given."""
     if "paths" in options:
         try:
             paths = parse_json(options.text("paths", ""), "paths")
@@ -97,8 +100,8 @@ def wanted_paths(options: Options) -> list[str]:
 
 def find_logs(paths: Iterable[str], name: str | None = None, errors: list[PipelineError] | None = None,
               ) -> list[LogFiles]:
-    """The commit logs at `paths`; a log may have no files yet. PipelineError for a path that has none; where there is
-    a list `errors`, it is put there instead.
+    """Return the commit logs at `paths`; a log may have no files yet. PipelineError for a path without one; it is
+    appended to `errors` if that list is given.
     """
     matches: list[str] = []
     for given in paths:
@@ -130,7 +133,7 @@ def _raise_or_add(error: PipelineError, errors: list[PipelineError] | None) -> N
 
 
 def _log_or_error(path: str, name: str | None) -> "LogFiles | Segment | PipelineError":
-    """What lies at a path: a log, a single file of one, or the reason why neither."""
+    """Return what is at a path: a log, a single file of one, or the error that says why neither."""
     try:
         return _single_file(os.path.abspath(path)) if os.path.isfile(path) else _folder(path, name)
     except PipelineError as error:
@@ -140,57 +143,59 @@ def _log_or_error(path: str, name: str | None) -> "LogFiles | Segment | Pipeline
 def _single_file(path: str) -> Segment:
     name = os.path.basename(path)
     if not is_segment_name(name):
-        raise PipelineError(f"{path} is no commit log file: their names are {NAME_LENGTH} digits, the offset of the "
+        raise PipelineError(f"{path} is not a commit log file: their names are {NAME_LENGTH} digits, the offset of the "
                             "first byte")
     return Segment(int(name), path, os.stat(path).st_size)
 
 
 def _folder(path: str, name: str | None) -> LogFiles:
     if not os.path.isdir(path):
-        raise PipelineError(f"{path}: there is no such folder or file")
+        raise PipelineError(f"{path}: no such folder or file")
     path = os.path.abspath(path)
     inner = os.path.join(path, COMMIT_LOG)
     if os.path.isdir(inner):
         return list_log(inner, name or os.path.basename(path))
     log = list_log(path, name or _store_name(path))
     if not log.segments and os.path.basename(path) != COMMIT_LOG:
-        raise PipelineError(f"{path} is no store: it has neither a folder {COMMIT_LOG} nor commit log files (names of "
-                            f"{NAME_LENGTH} digits). Give the broker's storePathRootDir or storePathCommitLog.")
+        raise PipelineError(f"{path} is not a store: it has neither a folder {COMMIT_LOG} nor commit log files (names "
+                            f"of {NAME_LENGTH} digits). Give the broker's storePathRootDir or storePathCommitLog.")
     return log
 
 
 def _store_name(folder: str) -> str:
-    """The name of the store whose commit log folder this is."""
+    """Return the name of the store that a commit log folder belongs to."""
     parent, name = os.path.split(folder.rstrip("/"))
     return os.path.basename(parent) if name == COMMIT_LOG else name
 
 
 BLOCK = 2 << 20
-_SLACK = 64 << 10  # read behind the end of a range, for its last record
+# Read after the end of a range, for its last record.
+_SLACK = 64 << 10
 _HEAD = 4096
-# A record that says to be longer is looked at in parts before it is read: its length may be damage.
+# A record that claims to be longer is checked in parts before it is read: its length may be damaged.
 LONG_RECORD = 16 << 20
 _MAGIC = (MESSAGE_MAGIC_CODE & 0xFFFF_FFFF).to_bytes(4, "big")
 _NO_MORE_DATA = 1 << 62
-# Of a block: as the bulk kernel's rows.
+# The rows of a block, as the bulk kernel writes them.
 ROW = np.dtype([("offset", "=i8"), ("queueOffset", "=i8"), ("tagsCode", "=i8"), ("storeTime", "=i8"), ("size", "=i4"),
                 ("queueId", "=i4"), ("topic", "=i4"), ("sysFlag", "=i4")])
 assert ROW.itemsize == RECORD.size
 
 
 class ByteRange(NamedTuple):
-    """Records of one file that begin in [begin, end) of the log. `limit`: behind the last byte that may be read."""
+    """Records of one file that begin in [begin, end) of the log. No byte at or after `limit` may be read."""
 
     path: str
     file_start: int
     begin: int
     end: int
     limit: int
-    aligned: bool  # a record begins at `begin`
+    # A record begins at `begin`.
+    aligned: bool
 
 
 class Block(NamedTuple):
-    """Good records: their rows, and the bytes in which they lie; data[0] is at offset `base` of the log."""
+    """Good records: their rows, and the bytes that contain them; data[0] is at offset `base` of the log."""
 
     data: bytes
     base: int
@@ -200,7 +205,7 @@ class Block(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Bytes that hold no record although they should."""
+    """Bytes that should hold a record but do not."""
 
     path: str
     file_start: int
@@ -210,21 +215,21 @@ class Hole(NamedTuple):
 
 
 class VanishedError(PipelineError):
-    """A file that was there when the work was planned is gone."""
+    """A file that existed when the work was planned has vanished."""
 
 
 def open_file(path: str, offset: int) -> int:
-    """A descriptor to read with. VanishedError when the file is gone."""
+    """Return a descriptor for reading. VanishedError if the file does not exist."""
     try:
         return open_regular(path)
     except FileNotFoundError:
         raise VanishedError(
-            f"{path} has vanished while the log was read (wanted from offset {offset} on): the broker deleted it, or "
-            "somebody moved it. With failOnDataLoss=false its messages are left out.") from None
+            f"{path} has vanished while the log was read (needed from offset {offset} on): the broker deleted it, or "
+            "it was moved. With failOnDataLoss=false its messages are left out.") from None
 
 
 def scan_range(span: ByteRange, check_crc: bool) -> Iterator[Block | Hole]:
-    """The records of a range in blocks of some MiB, and its holes, in the order of the log."""
+    """Yield the records of a range in blocks of some MiB, and its holes, in the order of the log."""
     fd = open_file(span.path, span.begin)
     try:
         position: int | None = span.begin
@@ -261,8 +266,8 @@ def _scan(fd: int, span: ByteRange, position: int, check_crc: bool) -> Iterator[
 
 
 def odd_ones(fd: int, span: ByteRange, position: int) -> Iterator[Block | Hole]:
-    """What lies between the last record of a range and the first one that the reader of the next range finds, who
-    looks for whole records only.
+    """Yield what lies between the last record of a range and the first one that the reader of the next range finds,
+    which searches for whole records only.
     """
     while position < span.limit and not is_record(fd, span, position) and not is_blank(fd, span, position):
         odd = _odd(fd, span, position)
@@ -271,7 +276,7 @@ def odd_ones(fd: int, span: ByteRange, position: int) -> Iterator[Block | Hole]:
 
 
 def _odd(fd: int, span: ByteRange, position: int) -> Block | Hole:
-    """A record that the kernel does not take, or a hole."""
+    """Return a record that the kernel does not accept, or a hole."""
     head = pread(fd, BLANK.size, position - span.file_start)
     needed = needed_bytes(head, span.limit - position)
     single = None
@@ -281,14 +286,14 @@ def _odd(fd: int, span: ByteRange, position: int) -> Block | Hole:
 
 
 def _may_be_read(fd: int, span: ByteRange, position: int, size: int) -> bool:
-    """Whether the record at `position` may be taken into memory at once: not when it is long and not whole. So a wrong
-    length costs no memory; a long record whose CRC is wrong counts as a hole.
+    """Return whether the record at `position` may be read into memory at once: any but a long one that is not whole.
+    So a wrong length costs no memory; a long record with a wrong CRC counts as a hole.
     """
     return size <= LONG_RECORD or size_at(fd, span, position) == size
 
 
 def is_blank(fd: int, span: ByteRange, offset: int) -> bool:
-    """Whether the blank that ends a file lies at `offset`."""
+    """Return whether the blank that ends a file is at `offset`."""
     return message_layout.is_blank(pread(fd, BLANK.size, offset - span.file_start))
 
 
@@ -300,7 +305,7 @@ def _block(data: bytes, base: int, records: bytes, topics: list[str], end: int) 
 
 
 def needed_bytes(data: bytes, room: int) -> int:
-    """How long the cut record says it is; 0 when that can't be."""
+    """Return the length that the truncated record claims to have; 0 if it is impossible."""
     if len(data) < BLANK.size:
         return 0
     total, _ = BLANK.unpack_from(data)
@@ -308,7 +313,7 @@ def needed_bytes(data: bytes, room: int) -> int:
 
 
 def _single(data: bytes, offset: int) -> Block | None:
-    """A record that the kernel did not take: text that is no UTF-8, or a body whose CRC is wrong."""
+    """Return a record that the kernel did not accept: its text is not UTF-8, or its body's CRC is wrong."""
     try:
         parts = decode_parts(data)
     except MessageDecodeError:
@@ -332,7 +337,7 @@ def _crc_ok(data: bytes, parts: RecordParts) -> bool:
 
 
 def hole_at(fd: int, span: ByteRange, position: int) -> Hole:
-    """The bytes from `position`, where no record is, up to the next one, or to the end of what may be read."""
+    """Return the bytes from `position`, where no record is, up to the next one or to the limit of the range."""
     following = find_record(fd, span, position + 1, span.limit)
     size = (span.limit if following is None else following) - position
     head = pread(fd, BLANK.size, position - span.file_start)
@@ -341,29 +346,30 @@ def hole_at(fd: int, span: ByteRange, position: int) -> Hole:
 
 
 def _reason(head: bytes, room: int) -> str:
-    """Why no record begins with these 8 bytes, or the fewer that are left of the file."""
+    """Return why no record begins with these 8 bytes, or with the fewer that are left of the file."""
     if not head:
-        return "the file ends here"  # it is shorter than it was
+        # It is shorter than it was.
+        return "the file ends here"
     total_size, magic_code = BLANK.unpack(head.ljust(BLANK.size, b"\0"))
     if magic_code == 0 and len(head) == BLANK.size:
         return "nothing was written here"
     if len(head) < BLANK.size or magic_code == MESSAGE_MAGIC_CODE and total_size > room:
-        return "the record is cut off"
+        return "the record is truncated"
     return "no record is here"
 
 
 def is_record(fd: int, span: ByteRange, offset: int) -> bool:
-    """Whether a whole record lies at `offset`, with the right place and CRC."""
+    """Return whether a whole record is at `offset`: the right offset, lengths and CRC."""
     return size_at(fd, span, offset) > 0
 
 
 def size_at(fd: int, span: ByteRange, offset: int) -> int:
-    """Bytes of the whole record at `offset`; 0 when none is there."""
+    """Return the size of the whole record at `offset`; 0 without one."""
     return _record_size(fd, span, offset, pread(fd, _HEAD, offset - span.file_start))
 
 
 def _record_size(fd: int, span: ByteRange, offset: int, data: bytes) -> int:
-    """As `size_at`; `data` are the first bytes there. At most BLOCK bytes are read at a time."""
+    """Like `size_at`; `data` holds the first bytes there. At most BLOCK bytes are read at a time."""
     try:
         head = decode_header(data)
         if head.magic_code != MESSAGE_MAGIC_CODE or head.physical_offset != offset \
@@ -380,7 +386,7 @@ def _record_size(fd: int, span: ByteRange, offset: int, data: bytes) -> int:
 
 
 def _lengths_fit(fd: int, head: RecordHead, body_at: int, position: int) -> bool:
-    """Whether the lengths of body, topic and properties of the record at `position` of a file give its total."""
+    """Return whether the lengths of body, topic and properties add up to the total of the record at `position`."""
     topic_at = body_at + head.body_length
     if head.body_length < 0 or topic_at + LENGTHS_SIZE > head.total_size:
         return False
@@ -392,7 +398,7 @@ def _lengths_fit(fd: int, head: RecordHead, body_at: int, position: int) -> bool
 
 
 def _is_body(fd: int, head: RecordHead, position: int) -> bool:
-    """Whether the body at `position` of a file has the CRC of the head."""
+    """Return whether the body at `position` of a file has the CRC that the head gives."""
     crc, end = 0, position + head.body_length
     while position < end:
         data = pread(fd, min(BLOCK, end - position), position)
@@ -404,8 +410,8 @@ def _is_body(fd: int, head: RecordHead, position: int) -> bool:
 
 
 def find_record(fd: int, span: ByteRange, begin: int, end: int, not_before: int | None = None) -> int | None:
-    """Offset of the first whole record that begins in [begin, end); with `not_before` (ms), that was stored then or
-    later.
+    """Return the offset of the first whole record that begins in [begin, end); with `not_before` (ms), of the first
+    that was stored then or later.
     """
     position, last = begin - span.file_start, min(end, span.limit) - span.file_start
     while (position := _next_data(fd, position)) < last:
@@ -428,21 +434,21 @@ def find_record(fd: int, span: ByteRange, begin: int, end: int, not_before: int 
 
 
 def _next_data(fd: int, position: int) -> int:
-    """The next position where a record may begin: files are sparse behind the end of the log. Zeros at the front of a
-    TOTALSIZE may lie in the hole, when a copy of the file was made sparse.
+    """Return the next position where a record may begin: files are sparse after the end of the log. If a copy of the
+    file was made sparse, the leading zeros of a TOTALSIZE may lie in the hole.
     """
     try:
         return max(os.lseek(fd, position, os.SEEK_DATA) - MESSAGE_MAGIC_CODE_POSITION, position)
     except OSError as error:
         if error.errno == errno.ENXIO:
             return _NO_MORE_DATA
-        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system without holes
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # no sparse files
             return position
         raise
 
 
 def whole_file(segment: Segment) -> ByteRange:
-    """All records of a file."""
+    """Return the range of all records of a file."""
     return ByteRange(segment.path, segment.start, segment.start, segment.end, segment.end, True)
 
 
@@ -451,7 +457,7 @@ _SMALLEST_BLOCK, _USUAL_RECORD = 64 << 10, 4 << 10
 
 
 class Walked(NamedTuple):
-    """Where a walk ended, and how many rows and bytes it went over; blanks are neither."""
+    """The end of a walk, and the rows and bytes it passed; blanks count as neither."""
 
     offset: int
     rows: int
@@ -460,10 +466,10 @@ class Walked(NamedTuple):
 
 def walk_on(log: LogFiles, begin: int, end: int, rows: int = UNLIMITED, size: int = UNLIMITED,
             at_least_one: bool = False) -> Walked:
-    """Over at most so many rows and bytes from `begin` on, where a record or a hole begins, up to `end`. One that has
-    more bytes than `size` is only taken with `at_least_one`, and then alone.
+    """Walk over at most `rows` rows and `size` bytes, from `begin`, where a record or a hole begins, up to `end`. A
+    step of more than `size` bytes is only taken with `at_least_one`, and then alone.
 
-    A file that vanishes meanwhile counts as nothing: who reads it will tell.
+    A file that vanishes meanwhile counts as nothing: its reader reports it.
     """
     offset, taken, passed = begin, 0, 0
     for segment in log.segments:
@@ -482,7 +488,7 @@ def walk_on(log: LogFiles, begin: int, end: int, rows: int = UNLIMITED, size: in
 
 
 class _Walk:
-    """Over one file: `rows` and `size` are what was taken, `is_full` tells that the next one would be too many."""
+    """A walk over one file: `rows` and `size` were taken; with `is_full` the next one would be too many."""
 
     def __init__(self, most_rows: int, most_bytes: int, at_least_one: bool) -> None:
         self._most_rows, self._most_bytes, self._at_least_one = most_rows, most_bytes, at_least_one
@@ -490,7 +496,7 @@ class _Walk:
         self.is_full = False
 
     def over(self, segment: Segment, offset: int, limit: int) -> int:
-        """The offset at which it ends."""
+        """Walk, and return the offset at which the walk ends."""
         span, most = whole_file(segment)._replace(limit=limit), _SMALLEST_BLOCK
         fd = open_file(segment.path, offset)
         with open(fd, "rb", closefd=True):
@@ -514,7 +520,7 @@ class _Walk:
         return offset
 
     def _take(self, data: bytes, count: int, size: int) -> int:
-        """As many as may be of the records in data[:size]; their bytes."""
+        """Take as many of the records in data[:size] as the limits allow; return their bytes."""
         if self.rows + count <= self._most_rows and self.size + size <= self._most_bytes:
             self.rows, self.size = self.rows + count, self.size + size
             return size
@@ -526,7 +532,7 @@ class _Walk:
         return taken
 
     def _take_one(self, size: int) -> int:
-        """A record or a hole, if it may be taken: its bytes, or 0."""
+        """Take a record or a hole if the limits allow it; return its bytes, or 0."""
         fits = self.size + size <= self._most_bytes or self._at_least_one and not self.rows
         if self.rows >= self._most_rows or not fits:
             self.is_full = True
@@ -536,8 +542,8 @@ class _Walk:
 
 
 def record_size(fd: int, span: ByteRange, offset: int) -> int:
-    """Bytes of the record at `offset`, whose lengths and place are right and which ends before `span.limit`; 0 when
-    there is none. Its body is not read.
+    """Return the size of the record at `offset` if its lengths and offset are right and it ends before `span.limit`;
+    otherwise 0. Its body is not read.
     """
     position = offset - span.file_start
     try:

@@ -1,4 +1,4 @@
-"""Reading byte ranges of logs, in the tasks: from records to record batches, and what becomes of damaged places."""
+"""Reading byte ranges of logs in the tasks: from records to record batches, and the handling of damaged places."""
 import logging
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ _ROWS_OF_A_BATCH = 32768
 
 
 class RangeReader:
-    """Reads partitions, in the tasks. Shared by the table and the stream."""
+    """Reads partitions in the tasks; shared by the table and the stream."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
@@ -34,7 +34,7 @@ class RangeReader:
 
     @briefly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The record batches of a partition."""
+        """Yield the record batches of a partition."""
         assert isinstance(partition, LogPartition)
         settle()
         schema = arrow_schema(self.schema)
@@ -44,7 +44,7 @@ class RangeReader:
             except VanishedError:
                 if self.fail_on_data_loss:
                     raise
-                log.warning("%s has vanished: its messages are left out", span.path)
+                log.warning("%s has vanished: leaving out its messages", span.path)
 
     def _read(self, span: ByteRange, schema: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
         for found in scan_range(span, self.verify_crc):
@@ -66,7 +66,8 @@ class RangeReader:
                     batch = batch.filter(batch.column(body).is_valid())
                 for first in range(0, len(batch), _ROWS_OF_A_BATCH):
                     yield batch.slice(first, _ROWS_OF_A_BATCH)
-                del batch  # before the next is made
+                # Free it before the next one is made.
+                del batch
         except BodyError as error:
             raise PipelineError(f"{span.path} at byte {error.offset - span.file_start}: {error}") from error
 
@@ -86,5 +87,5 @@ class RangeReader:
         what = f"{path} at byte {position} (offset {offset} of the log): {reason}"
         if self.mode == FAIL_FAST:
             raise PipelineError(f"{what}. mode=PERMISSIVE keeps such places as rows with crcOk false, "
-                                "mode=DROPMALFORMED leaves them out")
+                                "mode=DROPMALFORMED skips them")
         log.warning("%s", what)

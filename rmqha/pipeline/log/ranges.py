@@ -1,4 +1,4 @@
-"""Cutting commit logs into byte ranges for tasks, and what the options about offsets and times mean."""
+"""Cutting commit logs into byte ranges for tasks, and the meaning of the options about offsets and times."""
 import json
 import os
 import re
@@ -15,9 +15,9 @@ from rmqha.pipeline.log.log_scan import ByteRange, LogFiles, VanishedError, find
 from rmqha.pipeline.table import RowFilter
 
 DEFAULT_PARTITION_BYTES = 128 << 20
-# Of a query; where it would have more, they are larger. 100 TB in parts of 128 MiB would be 800,000.
+# Of a query; ranges are larger if there would be more. 100 TB in parts of 128 MiB would be 800,000.
 MOST_PARTITIONS = 20_000
-# The end of a file is never cut: behind its blank may lie what an earlier crash left, which looks like records.
+# The end of a file is never cut: after its blank may be leftovers of an earlier crash, which look like records.
 UNCUT_END = 16 << 20
 EARLIEST, LATEST = "earliest", "latest"
 _HEAD = 128
@@ -28,7 +28,7 @@ _WANTED_TIMES = 'JSON such as {"TopicA": {"0": 1700000000000}} (milliseconds)'
 
 
 class LogPartition(InputPartition):
-    """What one task reads: byte ranges of one log. Small when pickled: Spark's driver holds all of them."""
+    """The work of one task: byte ranges of one log. It is small when pickled, because Spark's driver holds them all."""
 
     def __init__(self, log_name: str, ranges: Sequence[ByteRange]) -> None:
         super().__init__(log_name)
@@ -36,7 +36,7 @@ class LogPartition(InputPartition):
         self.ranges = tuple(ranges)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The folder once, and numbers that are counted from the beginnings of the files."""
+        """Pickle the folder once, and numbers relative to the starts of the files."""
         folder = os.path.dirname(self.ranges[0].path) if self.ranges else ""
         numbers: list[int] = []
         for span in self.ranges:
@@ -57,7 +57,7 @@ def _unpacked(log_name: str, folder: str, numbers: Sequence[int]) -> LogPartitio
 
 @dataclass
 class Selection:
-    """What the options ask for: a filter on records, and offsets of the log where reading begins and ends."""
+    """The selection that the options make: a filter on records, and the log offsets where reading begins and ends."""
 
     row_filter: RowFilter
     begin: int | None = None  # None: the first record
@@ -67,7 +67,7 @@ class Selection:
 
 
 def selection(options: Options, default_start: str = EARLIEST) -> Selection:
-    """Of the options `subscribe` and the like. PipelineError for wrong or contradicting values."""
+    """Return the selection made by `subscribe` and the like. PipelineError for wrong or contradicting values."""
     topics = options.words("subscribe", options.same("subscribe", "topic") or "")
     _check_contradictions(options)
     pattern = options.text("subscribePattern")
@@ -91,7 +91,7 @@ def selection(options: Options, default_start: str = EARLIEST) -> Selection:
 
 
 def _check_contradictions(options: Options) -> None:
-    """Offsets and times may be given together: both must hold. Two options of which one says all may not."""
+    """Allow offsets and times together, since both must hold, but not two options of which one selects everything."""
     begin, end = options.integer("startingTimestamp"), options.integer("endingTimestamp")
     if begin is not None and end is not None and begin > end:
         raise PipelineError(f"{options.where}: startingTimestamp={begin} is later than endingTimestamp={end}")
@@ -103,7 +103,7 @@ def _check_contradictions(options: Options) -> None:
 
 
 def _times(options: Options, name: str) -> dict[str, dict[int, int]]:
-    """topic -> queue id -> store time (ms) of a JSON option."""
+    """Return topic -> queue id -> store time (ms) of a JSON option."""
     found: dict[str, dict[int, int]] = {}
     for topic, queues in (options.json(name, _WANTED_TIMES) if name in options else {}).items():
         if not isinstance(queues, dict):
@@ -117,7 +117,7 @@ def _times(options: Options, name: str) -> dict[str, dict[int, int]]:
 
 
 def _offsets(options: Options, name: str, by_topic: dict[str, dict[int, int]], default: str) -> tuple[int | None, bool]:
-    """(offset of the log or None, whether it means the end); offsets of queues go to `by_topic`."""
+    """Return (offset of the log or None, whether it means the end); offsets of queues are added to `by_topic`."""
     text = options.text(name, default)
     word = text.lower()
     if word == (LATEST if name == "endingOffsets" else EARLIEST):
@@ -131,7 +131,7 @@ def _offsets(options: Options, name: str, by_topic: dict[str, dict[int, int]], d
 
 
 def parse_queue_offsets(options: Options, name: str) -> dict[str, dict[int, int]]:
-    """topic -> queue id -> offset of a JSON option; earliest and latest are left out where they mean everything."""
+    """Return topic -> queue id -> offset of a JSON option, without earliest and latest where they mean everything."""
     found: dict[str, dict[int, int]] = {}
     neutral = -1 if name == "endingOffsets" else -2
     for topic, queues in options.json(name, _WANTED_OFFSETS).items():
@@ -142,21 +142,21 @@ def parse_queue_offsets(options: Options, name: str) -> dict[str, dict[int, int]
             if queue_id is None or not is_long(offset, -2):
                 raise options.wrong(name, _WANTED_OFFSETS)
             if offset == -1 and neutral == -2 or offset == -2 and neutral == -1:
-                raise options.wrong(name, f"possible here: {json.dumps(queues)} leaves nothing of queue {queue_id}")
+                raise options.wrong(name, f"possible here: {json.dumps(queues)} selects nothing of queue {queue_id}")
             if offset != neutral:
                 found.setdefault(topic, {})[queue_id] = offset
     return found
 
 
 def data_loss(message: str) -> PipelineError:
-    """The error for messages that are gone."""
+    """Return the error for messages that are lost."""
     return PipelineError(f"{message}. They may have been deleted by the broker. With failOnDataLoss=false the query "
-                         "goes on without them.")
+                         "continues without them.")
 
 
 def align(log: LogFiles, offset: int) -> int:
-    """The offset of the first record of a log that begins at `offset` or behind it; the next file's where a file has
-    none.
+    """Return the offset of a log's first record that begins at or after `offset`; the next file's start if this file
+    has none.
     """
     for segment in log.segments:
         if segment.start < offset < segment.end:
@@ -168,9 +168,9 @@ def align(log: LogFiles, offset: int) -> int:
 
 
 def ranges_of(log: LogFiles, begin: int, end: int, size: int, fail_on_data_loss: bool) -> list[ByteRange]:
-    """Ranges of about `size` bytes over [begin, end) of a log; records begin at `begin` and `end`.
+    """Return ranges of about `size` bytes over [begin, end) of a log; records begin at `begin` and `end`.
 
-    PipelineError where a file is missing in between, unless data loss is allowed.
+    PipelineError if a file in between is missing, unless data loss is allowed.
     """
     found: list[ByteRange] = []
     position = begin
@@ -187,14 +187,14 @@ def ranges_of(log: LogFiles, begin: int, end: int, size: int, fail_on_data_loss:
 
 
 def _cut(segment: Segment, begin: int, end: int, log_end: int, size: int) -> list[ByteRange]:
-    # within the last file nothing behind the end of the log may be looked at
+    # In the last file, no byte after the end of the log may be read.
     limit = min(segment.end, log_end)
     return [ByteRange(segment.path, segment.start, low, high, limit, low == begin)
             for low, high in cut(begin, end, size)]
 
 
 def cut(begin: int, end: int, size: int) -> list[tuple[int, int]]:
-    """[begin, end) of a file in parts of `size` bytes; its end stays in one piece with the part before."""
+    """Cut [begin, end) of a file into parts of `size` bytes; its end stays in one piece with the part before."""
     parts, position = [], begin
     while end - position > size + UNCUT_END:
         parts.append((position, position + size))
@@ -203,7 +203,7 @@ def cut(begin: int, end: int, size: int) -> list[tuple[int, int]]:
 
 
 def group(log: LogFiles, ranges: Sequence[ByteRange], size: int) -> list[LogPartition]:
-    """Partitions of about `size` bytes: small ranges go together."""
+    """Return partitions of about `size` bytes: small ranges are grouped."""
     partitions: list[LogPartition] = []
     taken: list[ByteRange] = []
     room = 0
@@ -220,8 +220,8 @@ def group(log: LogFiles, ranges: Sequence[ByteRange], size: int) -> list[LogPart
 
 
 def partition_size(options: Options, total: int) -> int:
-    """Bytes of a partition: `maxPartitionBytes`, or less when `minPartitions` asks for more partitions, or more when
-    there would be more of them than `maxPartitions`. PipelineError for contradictions.
+    """Return the bytes of a partition: `maxPartitionBytes`, less if `minPartitions` requires more partitions, or more
+    if there would be more than `maxPartitions`. PipelineError for contradictions.
     """
     size = options.size("maxPartitionBytes", DEFAULT_PARTITION_BYTES)
     least = options.integer("minPartitions", 1, 1)
@@ -234,7 +234,7 @@ def partition_size(options: Options, total: int) -> int:
 
 
 def first_store_time(segment: Segment) -> int | None:
-    """Store time (ms) of the first record of a file; None when it has none."""
+    """Return the store time (ms) of a file's first record; None if it has none."""
     try:
         fd = open_file(segment.path, segment.start)
     except VanishedError:
@@ -249,7 +249,7 @@ def first_store_time(segment: Segment) -> int | None:
 
 
 def from_time(log: LogFiles, begin_time: int | None) -> LogFiles:
-    """The log from the last file on whose first record is older than `begin_time` (ms): all before it is too old."""
+    """Return the log from the last file whose first record is older than `begin_time` (ms): all before is too old."""
     if begin_time is None:
         return log
     first = 0

@@ -1,4 +1,4 @@
-"""An archive on an S3 server, in a session of its own with hadoop-aws: what each job gave, as JSON.
+"""An archive on an S3 server, in a separate session with hadoop-aws, which prints the results of the jobs as JSON.
 
     python -m tests.pipeline.archive.on_s3 STORE OUT
 
@@ -26,7 +26,7 @@ BUCKET, TARGET = "archives", "s3a://archives/broker-a"
 
 
 def session(port: int):
-    """A session that knows the server."""
+    """Return a session that is configured for the server."""
     s3a = {"endpoint": f"http://127.0.0.1:{port}", "access.key": "key", "secret.key": "secret",
            "path.style.access": "true", "endpoint.region": "us-east-1"}
     return spark_session("local[2]", **{
@@ -69,7 +69,7 @@ def main(store: str, out: str) -> None:
         found["locked"] = str(error)
     spark.stop()
     print(json.dumps(found), flush=True)
-    os._exit(0)  # the server's thread has no end
+    os._exit(0)  # the server's thread never ends
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The jobs archive, verify and restore: byte for byte, broken off anywhere, and on other stores."""
+"""The jobs archive, verify and restore: byte for byte, interrupted anywhere, and on other file systems."""
 import importlib.util
 import json
 import random
@@ -22,7 +22,7 @@ from tests.store import support
 from tests.support import spark_cluster, tiers
 from tests.support.sources import ROOT
 
-# The jobs archive, verify and restore: the log comes back byte for byte; runs that break off leave nothing half.
+# The jobs archive, verify and restore: the log is restored byte for byte; interrupted runs leave nothing incomplete.
 
 SMALL = Sizes(piece=4096, run=2 * support.FILE_SIZE, chunk=support.FILE_SIZE)
 V1 = Path(__file__).parents[2] / "golden" / "archive_v1" / "archive.tar.xz"
@@ -32,7 +32,7 @@ def manifests_of(spark, target):
     return Manifests(archive_files(spark, str(target))).all()
 
 
-def test_a_log_of_the_real_broker_comes_back_byte_for_byte(spark, tmp_path):
+def test_log_of_the_real_broker_is_restored_byte_for_byte(spark, tmp_path):
     root = support.unpack_golden("kill", tmp_path)
     done = archive(spark, str(root), str(tmp_path / "archive"))
     found = verify(spark, str(tmp_path / "archive"))
@@ -42,7 +42,7 @@ def test_a_log_of_the_real_broker_comes_back_byte_for_byte(spark, tmp_path):
     assert log_of(tmp_path / "out") == log_of(root)
 
 
-def test_each_run_adds_what_is_new_and_the_table_is_the_logs(spark, tmp_path):
+def test_each_run_adds_new_messages_and_the_table_equals_the_log(spark, tmp_path):
     root, target = tmp_path / "store", str(tmp_path / "archive")
     put(root, 0, 50)
     first = archive(spark, str(root), target)
@@ -70,7 +70,7 @@ def test_each_run_adds_what_is_new_and_the_table_is_the_logs(spark, tmp_path):
         archive(spark, str(root), target)
 
 
-def test_a_restore_may_end_at_a_time(spark, tmp_path):
+def test_restore_may_end_at_a_time(spark, tmp_path):
     root, target = tmp_path / "store", str(tmp_path / "archive")
     put(root, 0, 90)
     archive(spark, str(root), target, sizes=SMALL)
@@ -87,7 +87,7 @@ def test_a_restore_may_end_at_a_time(spark, tmp_path):
         restore(spark, target, str(tmp_path / "other"), until=5)
 
 
-def test_a_damaged_log_is_archived_as_it_is(spark, tmp_path):
+def test_damaged_log_is_archived_as_it_is(spark, tmp_path):
     root, chance = tmp_path / "store", random.Random(3)
     put(root, 0, 120)
     for path in sorted((root / "commitlog").iterdir())[:-1]:
@@ -101,7 +101,7 @@ def test_a_damaged_log_is_archived_as_it_is(spark, tmp_path):
     assert log_of(tmp_path / "out") == log_of(root)
 
 
-def test_a_run_that_breaks_off_leaves_nothing_that_counts(spark, tmp_path, monkeypatch):
+def test_interrupted_run_does_not_count(spark, tmp_path, monkeypatch):
     root, target = tmp_path / "store", tmp_path / "archive"
     put(root, 0, 100)
     add, left = Manifests.add, [1]
@@ -126,7 +126,7 @@ def test_a_run_that_breaks_off_leaves_nothing_that_counts(spark, tmp_path, monke
         archive(spark, str(root), str(target))
 
 
-def test_a_file_that_vanishes_is_told_and_its_run_does_not_count(spark, tmp_path):
+def test_vanished_file_is_reported_and_its_run_does_not_count(spark, tmp_path):
     root, target = tmp_path / "store", tmp_path / "archive"
     put(root, 0, 200)
     path = sorted((root / "commitlog").iterdir())[2]
@@ -141,7 +141,7 @@ def test_a_file_that_vanishes_is_told_and_its_run_does_not_count(spark, tmp_path
     assert log_of(tmp_path / "out") == log_of(root)
 
 
-def test_a_damaged_archive_is_told_and_nothing_is_restored(spark, tmp_path):
+def test_damaged_archive_is_reported_and_nothing_is_restored(spark, tmp_path):
     root, target = tmp_path / "store", tmp_path / "archive"
     put(root, 0, 30)
     archive(spark, str(root), str(target))
@@ -159,14 +159,14 @@ def test_a_damaged_archive_is_told_and_nothing_is_restored(spark, tmp_path):
     fields = json.loads(path.read_text())
     fields["pieces"][0][2] ^= 1
     path.write_text(json.dumps(fields))
-    with pytest.raises(ValueError, match="offsets 0 to [0-9]+ came out with another CRC"):
+    with pytest.raises(ValueError, match="offsets 0 to [0-9]+ have a different CRC"):
         restore(spark, str(target), str(tmp_path / "out"))
     assert list((tmp_path / "out").iterdir()) == []
-    assert "came out with another CRC" in verify(spark, str(target)).problems[0]
+    assert "have a different CRC" in verify(spark, str(target)).problems[0]
     path.write_text("{}")
-    with pytest.raises(ValueError, match="is no manifest of an archive"):
+    with pytest.raises(ValueError, match="is not a manifest of an archive"):
         restore(spark, str(target), str(tmp_path / "out"))
-    with pytest.raises(ValueError, match="is no archive"):
+    with pytest.raises(ValueError, match="is not an archive"):
         restore(spark, str(root), str(tmp_path / "out"))
 
 
@@ -179,7 +179,7 @@ def test_topics_that_look_like_numbers_stay_strings(spark, tmp_path):
     assert {row.topic for row in rows} == {"00123"} and len(rows) == 9
 
 
-def test_files_are_sorted_and_say_what_is_in_them(spark, tmp_path):
+def test_files_are_sorted_and_have_statistics(spark, tmp_path):
     with support.open_store(tmp_path / "store", mappedFileSizeCommitLog=1 << 20) as store:
         for number in range(600):
             support.put(store, support.message(f"topic-{number * 7 % 50:02d}", number % 3, random.randbytes(200)))
@@ -200,7 +200,7 @@ def test_files_are_sorted_and_say_what_is_in_them(spark, tmp_path):
     assert sum(file.metadata.num_rows for file in files) == 600
 
 
-def test_a_topic_that_is_all_of_a_log_is_written_by_all_tasks(spark, tmp_path):
+def test_topic_that_fills_the_log_is_written_by_all_tasks(spark, tmp_path):
     with support.open_store(tmp_path / "store", mappedFileSizeCommitLog=1 << 20) as store:
         for number in range(400):
             support.put(store, support.message("orders", number % 4, b"x" * 100))
@@ -209,7 +209,7 @@ def test_a_topic_that_is_all_of_a_log_is_written_by_all_tasks(spark, tmp_path):
     assert rows == [100] * 4
 
 
-def test_archives_of_version_1_are_read_and_gone_on_with(spark, tmp_path):
+def test_archives_of_version_1_are_read_and_appended_to(spark, tmp_path):
     filters = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(V1) as golden:
         golden.extractall(tmp_path, **filters)
@@ -227,8 +227,8 @@ def test_archives_of_version_1_are_read_and_gone_on_with(spark, tmp_path):
     assert log_of(tmp_path / "both") == log_of(root)
 
 
-def test_another_file_system_of_hadoop(spark, tmp_path):
-    """viewfs: links of its own over folders here."""
+def test_archive_on_another_file_system_of_hadoop(spark, tmp_path):
+    """viewfs: its own links over local folders."""
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     (tmp_path / "disk").mkdir()
     conf.set("fs.viewfs.mounttable.archives.link./logs", f"file:{tmp_path}/disk")
@@ -242,10 +242,10 @@ def test_another_file_system_of_hadoop(spark, tmp_path):
         archive(spark, str(root), "nosuchfs://host/x")
 
 
-# A kill of `archive` and one of `restore` at random moments; tests/faults/archive_kills.py makes many.
+# A kill of `archive` and one of `restore` at random moments; tests/faults/archive_kills.py does many of them.
 
 
-def test_a_killed_job_is_run_again_and_everything_is_identical(spark, tmp_path):
+def test_killed_job_gives_identical_results_when_it_is_repeated(spark, tmp_path):
     if tiers.chosen() == "long":
         archive_kills.campaign(spark, tmp_path, 20, 1, 16)
     else:
@@ -257,7 +257,7 @@ def test_a_killed_job_is_run_again_and_everything_is_identical(spark, tmp_path):
 
 @pytest.mark.skipif(importlib.util.find_spec("moto") is None, reason="moto is missing: pip install -e '.[lake]'")
 @pytest.mark.skipif(spark_cluster.why_unavailable() is not None, reason=str(spark_cluster.why_unavailable()))
-def test_an_archive_on_s3_is_verified_and_restored_byte_for_byte(tmp_path):
+def test_archive_on_s3_is_verified_and_restored_byte_for_byte(tmp_path):
     put(tmp_path / "store", 0, 90)
     command = [sys.executable, "-m", "tests.pipeline.archive.on_s3", str(tmp_path / "store"), str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)

@@ -1,4 +1,4 @@
-"""The files of an archive: manifests, whatever stands in them, and records that come back byte for byte."""
+"""The files of an archive: manifests, with any contents, and records that are restored byte for byte."""
 import base64
 import gzip
 import json
@@ -37,7 +37,7 @@ from rmqha.pipeline.table import ROCKETMQ
 from rmqha.pipeline.worker import FIRST_MS, LAST_MS, parse_moment
 from tests.pipeline.support import MemoryFiles
 
-# Manifests: many of them in few files, whatever is broken off; what is none is told; who writes at a time.
+# Manifests: many of them in few files, interrupted anywhere; invalid ones are reported; one writer at a time.
 
 
 def manifest(number: int, size: int = 1000) -> Manifest:
@@ -51,13 +51,13 @@ class Broken(Exception):
     pass
 
 
-def test_a_manifest_is_read_as_it_was_written():
+def test_manifest_is_read_as_it_was_written():
     one = manifest(3)
     assert parse_manifest(one.to_json(), "there") == one and "\n" not in one.to_json()
     assert one.residues[0].content() == b"ab"
 
 
-def test_a_hundred_thousand_runs_are_few_files_and_the_next_run_reads_one():
+def test_manifests_of_many_runs_are_few_files_and_the_next_run_reads_one():
     files = MemoryFiles()
     manifests = Manifests(files)
     for number in range(600):
@@ -71,7 +71,7 @@ def test_a_hundred_thousand_runs_are_few_files_and_the_next_run_reads_one():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_broken_off_anywhere_loses_and_doubles_nothing(seed):
+def test_interruptions_lose_and_duplicate_nothing(seed):
     chance, files = random.Random(seed), MemoryFiles()
     manifests, left, written, kept = Manifests(files), [0], 0, 0
 
@@ -107,7 +107,7 @@ def test_what_is_broken_off_anywhere_loses_and_doubles_nothing(seed):
         assert found == [manifest(number) for number in range(kept, written)]
 
 
-def test_expired_runs_go_the_last_one_stays():
+def test_expired_runs_are_removed_except_the_last_one():
     files = MemoryFiles()
     manifests = Manifests(files)
     for number in range(10):
@@ -124,7 +124,7 @@ def test_expired_runs_go_the_last_one_stays():
 
 @settings(max_examples=60)
 @given(st.data())
-def test_what_is_no_manifest_is_told(data):
+def test_invalid_manifest_is_reported(data):
     text = manifest(1).to_json()
     damage = data.draw(st.sampled_from(["cut", "flip", "drop", "value"]))
     if damage == "cut":
@@ -148,16 +148,16 @@ def test_what_is_no_manifest_is_told(data):
         assert found.pieces[0].begin == found.begin and found.pieces[-1].end == found.end
 
 
-def test_another_version_and_names_that_lead_out_are_refused():
-    for change, told in (({"version": 3}, "version 3 of the archive is not known"),
-                         ({"files": {"../../x": 1}}, "its files are not right"),
+def test_unknown_version_and_names_outside_the_archive_are_refused():
+    for change, told in (({"version": 3}, "unknown archive version 3"),
+                         ({"files": {"../../x": 1}}, "its files are invalid"),
                          ({"pieces": []}, "its pieces end at offset"),
                          ({"pieces": [[1001, 2000, 0, 0, 0]]}, "do not meet at offset 1000")):
         with pytest.raises(PipelineError, match=told):
             parse_manifest(json.dumps({**json.loads(manifest(1).to_json()), **change}), "there")
 
 
-def test_two_writers_at_once_are_one():
+def test_second_writer_is_refused_while_one_holds_the_lock():
     files = MemoryFiles()
     with locked(files, "archive"):
         with pytest.raises(PipelineError, match=r"is being written by process \d+ on .* \(somebody\) since 2026"):
@@ -169,7 +169,7 @@ def test_two_writers_at_once_are_one():
     assert not files.listed("_lock")
 
 
-def test_a_lock_of_a_process_that_is_gone_does_not_count():
+def test_lock_of_a_process_that_has_ended_does_not_count():
     files = MemoryFiles()
     alive = {"host": socket.gethostname(), "pid": os.getppid(), "since": "then", "what": "archive",
              "started": psutil.Process(os.getppid()).create_time()}
@@ -183,14 +183,14 @@ def test_a_lock_of_a_process_that_is_gone_does_not_count():
         with locked(files, "archive") as lock:
             assert len(files.listed("_lock")) == 1
             files.remove(["_lock"])
-            with pytest.raises(PipelineError, match="somebody broke the lock"):
+            with pytest.raises(PipelineError, match="another process broke the lock"):
                 lock.check()
     files.content["_lock/a.json"] = b"{"
     with pytest.raises(PipelineError, match=r"lock a\.json is damaged"), locked(files, "archive"):
         pass
 
 
-def test_moments():
+def test_moments_are_parsed():
     assert parse_moment("1700000000000") == 1_700_000_000_000
     assert parse_moment("2026-03-01T00:00:00Z") == parse_moment("2026-03-01T01:00:00+01:00") == 1_772_323_200_000
     assert parse_moment("30d", 1_772_323_200_000) == 1_772_323_200_000 - 30 * 86_400_000
@@ -199,7 +199,7 @@ def test_moments():
             parse_moment(text)
 
 
-# Whatever a record holds: from its remainder, its columns and its body it comes back byte for byte.
+# A record with any contents is restored byte for byte from its remainder, its columns and its body.
 
 _INT = st.integers(-(1 << 31), (1 << 31) - 1)
 _LONG = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -212,7 +212,7 @@ FIELDS = st.fixed_dictionaries({
 
 
 def made(fields: dict) -> tuple[bytes, int]:
-    """(a record, the length of its head)."""
+    """Return (a record, the length of its head)."""
     head = layout.HEADS[fields["sysFlag"] >> 4 & 3]
     hosts = [b"\x0a" * (20 if fields["sysFlag"] & flag else 8)
              for flag in (layout.BORNHOST_V6_FLAG, layout.STOREHOSTADDRESS_V6_FLAG)]
@@ -226,7 +226,7 @@ def made(fields: dict) -> tuple[bytes, int]:
 
 
 def columns_of(rows: list[dict], odd: int = 0) -> tuple[pa.Array, dict[str, pa.Array]]:
-    """(envelopes, columns); with `odd` the columns tell another place than the record."""
+    """Return (envelopes, columns); with `odd`, the columns contain another place than the record."""
     def times(name):
         values = [row[name] if FIRST_MS <= row[name] <= LAST_MS else None for row in rows]
         return pa.array([None if value is None else value * 1000 for value in values], pa.int64()).cast(
@@ -247,14 +247,14 @@ def columns_of(rows: list[dict], odd: int = 0) -> tuple[pa.Array, dict[str, pa.A
 
 @settings(max_examples=60)
 @given(st.lists(FIELDS, min_size=1, max_size=8), st.sampled_from([0, 1]), st.integers(0, 3))
-def test_every_record_comes_back(rows, odd, cut):
+def test_every_record_is_restored(rows, odd, cut):
     envelopes, columns = columns_of(rows, odd)
     assert set(TOLD_BY) < set(columns)
     columns["remainder"] = blank(envelopes, columns)
     assert len(columns["remainder"]) == len(rows)
     wanted = [made(row)[0] for row in rows]
     assert records(columns).to_pylist() == wanted
-    # as Spark hands them over: slices of longer arrays
+    # As Spark passes them: slices of longer arrays.
     sliced = {name: column.slice(min(cut, len(rows) - 1)) for name, column in columns.items()}
     assert records(sliced).to_pylist() == wanted[min(cut, len(rows) - 1):]
     columns["envelope"] = envelopes
@@ -262,7 +262,7 @@ def test_every_record_comes_back(rows, odd, cut):
     assert records(columns).to_pylist() == wanted  # version 1
 
 
-def test_what_columns_tell_is_blanked():
+def test_remainder_has_no_bytes_that_the_columns_have():
     row = {"crc": 5, "queue": 3, "flag": 0, "queueOffset": 77, "place": 1 << 40, "sysFlag": 0,
            "born": 1_700_000_000_000, "stored": 1_700_000_000_001, "reconsumed": 0, "prepared": 0, "body": b"body",
            "topic": b"T", "properties": b"", "magic": 0}
@@ -286,7 +286,7 @@ def test_rows_become_messages_again():
     assert [each["storeTimestamp"].timestamp() for each in (one, other)] == [1_700_000_000.001] * 2
 
 
-# Whatever stands in the files of an archive: a PipelineError within bounded memory, and nothing outside is touched.
+# Any contents of an archive's files: a PipelineError within bounded memory, and nothing outside is touched.
 
 RUN = f"{0:020d}-{1000:020d}-"
 LEADING_OUT = [RUN + "/../../../victim", RUN + "x/../../../../victim", RUN + "..", RUN + "a/b", RUN + "\0", RUN + "é",
@@ -296,7 +296,7 @@ _ODD_NUMBERS = [-1, -(1 << 63), 1 << 63, 1 << 64, 10 ** 300, 1e30, float("inf"),
 
 
 def text_with(path, value) -> str:
-    """The JSON of a manifest in which one place holds something else."""
+    """Return the JSON of a manifest with a different value at one place."""
     fields = place = json.loads(manifest(1).to_json())
     for key in path[:-1]:
         place = place[key]
@@ -305,7 +305,7 @@ def text_with(path, value) -> str:
 
 
 def places(value, path=()):
-    """The paths of all values within JSON."""
+    """Return the paths of all values within JSON."""
     if isinstance(value, (dict, list)) and path:
         yield path
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
@@ -319,7 +319,7 @@ PLACES = list(places(json.loads(manifest(1).to_json())))
 
 
 @pytest.mark.parametrize("path", PLACES, ids=lambda path: ".".join(map(str, path)))
-def test_odd_values_anywhere_in_a_manifest_are_refused_or_harmless(path):
+def test_odd_values_in_a_manifest_are_refused_or_harmless(path):
     for value in [*_ODD_NUMBERS, [[]], [[1]], [[0, -1]], [[0, 0]], [[0, 1 << 62]], [[1 << 62, 1 << 62]],
                   [[5000, 10]], [[0, 1500]], [[0, 1500], [1400, 1000]]]:
         try:
@@ -337,20 +337,20 @@ def test_odd_values_anywhere_in_a_manifest_are_refused_or_harmless(path):
     (("begin",), 1e30), (("rows",), -1), (("rows",), 1e30), (("pieces", 0, 2), 1 << 32), (("pieces", 0, 3), True),
     (("residues", 0, 1), 1 << 62), (("residues", 0, 0), 0), (("residues", 0, 2), 7), (("tail", 2), -1),
     (("files", "day=2026-01-01/a.parquet"), -1), (("maxTime",), float("inf")), (("source",), 5)])
-def test_what_would_go_wrong_later_is_refused_at_once(path, value):
-    with pytest.raises(PipelineError, match="there is no manifest of an archive"):
+def test_values_that_would_fail_later_are_refused_immediately(path, value):
+    with pytest.raises(PipelineError, match="there is not a manifest of an archive"):
         parse_manifest(text_with(path, value), "there")
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"version": 1, "pieces": []}', "9" * 10_000, "null", "\ud800",
                                   '{"version": 1, "begin": 0, "end": 0, "pieces": [], "residues": [], "files": {}}'])
 def test_odd_json_is_refused(text):
-    with pytest.raises(PipelineError, match="there is no manifest of an archive"):
+    with pytest.raises(PipelineError, match="there is not a manifest of an archive"):
         parse_manifest(text, "there")
 
 
 @pytest.mark.parametrize("name", LEADING_OUT)
-def test_expiring_follows_no_name_that_leads_out(name):
+def test_expiring_refuses_names_outside_the_archive(name):
     files = MemoryFiles()
     first, second = manifest(0), manifest(1)
     files.content["_manifest/" + first.name + ".json"] = json.dumps(
@@ -364,13 +364,13 @@ def test_expiring_follows_no_name_that_leads_out(name):
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "a//b", "./a", "a/.", "", "day=1/\0", "n" * 300,
                                   "*.parquet", "day=[12]/a.parquet", "{a,b}", "a\\b"])
-def test_files_of_a_manifest_are_names_below_its_run(name):
-    with pytest.raises(PipelineError, match="is no manifest"):
+def test_file_names_of_a_manifest_must_be_below_its_run(name):
+    with pytest.raises(PipelineError, match="is not a manifest"):
         parse_manifest(text_with(("files",), {name: 1}), "there")
 
 
 @pytest.mark.parametrize("name", ["../x", "data/../../x", "data/run=a/../..", "/x", "data//x", "data/\0"])
-def test_no_path_leads_out_of_an_archive(name):
+def test_paths_outside_the_archive_are_refused(name):
     files = ReaderFiles(MagicMock(), "/archive")
     assert files.path("data/run=a/") == "/archive/data/run=a" and files.path("") == "/archive"
     for work in (files.path, lambda each: files.read([each]), lambda each: files.remove([each]),
@@ -387,21 +387,21 @@ def many(text: bytes) -> MemoryFiles:
 
 @pytest.mark.parametrize("text", [b"", b"no gzip", gzip.compress(b"{}", mtime=0)[:-9],
                                   gzip.compress(b"x" * 100, mtime=0)[:20] + b"?"],
-                         ids=["empty", "no gzip", "cut within its sum", "wrong within"])
-def test_damaged_files_of_many_manifests_are_told(text):
-    with pytest.raises(PipelineError, match="holds no manifests of an archive|is no manifest of an archive"):
+                         ids=["empty", "not gzip", "cut within its checksum", "wrong checksum"])
+def test_damaged_files_of_many_manifests_are_reported(text):
+    with pytest.raises(PipelineError, match="does not contain manifests of an archive|is not a manifest of an archive"):
         Manifests(many(text)).last()
 
 
-def test_a_small_file_that_stands_for_very_much_is_refused(monkeypatch):
+def test_small_file_that_inflates_to_very_much_is_refused(monkeypatch):
     monkeypatch.setattr(archive_files, "MOST_BYTES", 1 << 20)
     packed = gzip.compress(b" " * (64 << 20))
     assert len(packed) < 1 << 20
-    with pytest.raises(PipelineError, match="unpacks to more than 1048576 bytes"):
+    with pytest.raises(PipelineError, match="decompresses to more than 1048576 bytes"):
         Manifests(many(packed)).all()
 
 
-def test_a_file_of_manifests_that_is_too_large_is_not_read(monkeypatch):
+def test_too_large_file_of_manifests_is_not_read(monkeypatch):
     monkeypatch.setattr(archive_files, "MOST_BYTES", 2000)
     files = MemoryFiles()
     files.content[f"_manifest/{manifest(0).name}.json"] = b" " * 2001
@@ -410,7 +410,7 @@ def test_a_file_of_manifests_that_is_too_large_is_not_read(monkeypatch):
     assert files.reads == 0
 
 
-def test_what_would_be_too_large_to_be_read_is_not_written(monkeypatch):
+def test_file_of_manifests_that_would_be_too_large_to_read_is_not_written(monkeypatch):
     files = MemoryFiles()
     for number in range(10):
         Manifests(files).add(manifest(number))
@@ -418,16 +418,16 @@ def test_what_would_be_too_large_to_be_read_is_not_written(monkeypatch):
     Manifests(files).compact(5, 5)
     assert len(files.content) == 10 and Manifests(files).all() == [manifest(number) for number in range(10)]
     monkeypatch.setattr(archive_files, "MOST_BYTES", 100)
-    with pytest.raises(PipelineError, match="take smaller runs"):
+    with pytest.raises(PipelineError, match="use smaller runs"):
         Manifests(files).add(manifest(10))
 
 
 @pytest.mark.parametrize("data", ["AAAA", "!", base64.b64encode(zlib.compress(b"x" * (32 << 20))).decode(),
                                   base64.b64encode(zlib.compress(b"abcdefgh" * 9)[:-7]).decode()])
-def test_a_damaged_residue_is_a_problem_of_its_unit(data):
+def test_damaged_residue_is_reported_in_its_unit(data):
     making = _Making(Unit(0, 0, (Piece(0, 1000, 0),), (Residue(0, 1000, data),), 0), None)
     problem = making.end().column("problem")[0].as_py()
-    assert problem.startswith("the bytes at offset 0 that are no message: ")
+    assert problem.startswith("the bytes at offset 0 that are not a message: ")
 
 
 @settings(max_examples=40)
@@ -446,7 +446,7 @@ def test_odd_columns_of_messages_are_refused(cut, name):
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1e30, float("inf"), 1 << 40, "x", None])
-def test_an_odd_lock_is_somebodys(pid):
+def test_invalid_lock_is_reported_as_damaged(pid):
     files = MemoryFiles()
     lock = {"host": os.uname().nodename, "pid": pid, "started": 1.0}
     files.content["_lock/other.json"] = json.dumps(lock).encode()
@@ -454,5 +454,5 @@ def test_an_odd_lock_is_somebodys(pid):
         pass
 
 
-def test_the_bounds_are_those_of_the_layout():
+def test_limits_are_those_of_the_layout():
     assert archive_files.MOST_BYTES is archive_files.MOST_BYTES

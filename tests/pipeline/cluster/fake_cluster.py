@@ -14,16 +14,16 @@ from rmqha.pipeline.cluster.cluster_source import FORMAT, READ_OPTIONS, ClusterS
 from rmqha.pipeline.format_options import Options, PipelineError
 from rmqha.pipeline.table import table_schema
 
-# A stream of a cluster without Spark: its reader called as Spark calls it.
+# A stream of a cluster without Spark: its reader is called as Spark calls it.
 
 
 class DrivenQuery:
-    """A query; its offset, and what is planned and not committed, stay as JSON in a checkpoint does."""
+    """A query. Its offset, and a batch that is planned but not committed, stay as JSON, as in a checkpoint."""
 
     def __init__(self, **given: str) -> None:
         self.given = given
         self.offset: str | None = None
-        self.pending: tuple[str, str] | None = None  # a batch that was planned and not committed
+        self.pending: tuple[str, str] | None = None  # planned but not committed
         self.restart()
 
     def restart(self, **options: str) -> None:
@@ -33,7 +33,7 @@ class DrivenQuery:
         self.reader = ClusterStreamReader(given, table_schema(given))
 
     def plan(self, limit: ReadLimit | None = None) -> tuple[str, str] | None:
-        """Plan the next batch, unless one is there: (begin, end), or nothing is new."""
+        """Plan the next batch unless one is planned; return (begin, end), or None if nothing is new."""
         if self.pending is None:
             if self.offset is None:
                 self.offset = json.dumps(self.reader.initialOffset())
@@ -43,7 +43,7 @@ class DrivenQuery:
         return self.pending
 
     def read(self) -> list:
-        """The messages of the batch that was planned, which is committed then."""
+        """Return the messages of the planned batch, and commit it."""
         if self.pending is None:
             return []
         begin, end = self.pending
@@ -53,20 +53,20 @@ class DrivenQuery:
         return rows
 
     def rows(self, partitions: Sequence[InputPartition]) -> list:
-        """(queue offset, keys) of each message; the tasks get reader and partitions as bytes."""
+        """Return (queue offset, keys) of each message; the tasks get reader and partitions as bytes."""
         return [row for part in partitions
                 for batch in pickle.loads(pickle.dumps(self.reader)).read(pickle.loads(pickle.dumps(part)))
                 for row in zip(batch.column("queueOffset").to_pylist(), batch.column("keys").to_pylist())]
 
 
-# A cluster of topics with one queue each, in memory, and a stream of it that is driven as Spark drives one.
+# A cluster of topics with one queue each, in memory, and a stream of it that is called as Spark calls it.
 
 BROKER = "b"
 
 
 @dataclass(eq=False)
 class Life:
-    """A queue from its making to its deletion: its messages, and the first one that is still there."""
+    """A queue from its creation to its deletion: its messages, and the first one that still exists."""
 
     messages: list[MessageExt] = field(default_factory=list)
     first: int = 0
@@ -77,9 +77,8 @@ class Life:
 
 
 class FakeCluster:
-    """What `ClusterQueues` and `QueuePuller` are to a stream. `lives`: what its one broker has; `hidden`: topics that
-    the name server does not know now.
-    """
+    """A cluster with the methods of `ClusterQueues` and `QueuePuller` that a stream uses. `lives`: the queues of its
+    one broker; `hidden`: topics that the name server does not know at present."""
 
     def __init__(self, *topics: str) -> None:
         self.queues = {topic: MessageQueue(topic, BROKER, 0) for topic in topics}
@@ -87,7 +86,7 @@ class FakeCluster:
         self.hidden: set[str] = set()
         self.options: Options | None = None  # of the stream
         self.is_master = True
-        self.asked = 0  # messages that were looked at
+        self.asked = 0  # number of messages that were read
         self._log_end = 0
         self._now = 1_700_000_000_000
         self._sent = 0
@@ -95,7 +94,7 @@ class FakeCluster:
     # -- what happens to it --
 
     def send(self, topic: str, count: int = 1) -> None:
-        """Add messages, if the topic is there."""
+        """Add messages, if the topic exists."""
         if topic not in self.lives:
             return
         life = self.lives[topic]
@@ -114,7 +113,7 @@ class FakeCluster:
         self._now += 1
 
     def make(self, topic: str, count: int = 0) -> None:
-        """Delete a topic and make it again, with messages."""
+        """Delete a topic and create it again, with messages."""
         self.delete(topic)
         self.lives[topic] = Life()
         self.send(topic, count)
@@ -126,12 +125,12 @@ class FakeCluster:
             life.first = min(life.first + count, life.end)
 
     def exchange_store(self, count: int) -> None:
-        """Give the broker another store: the same topics with so many messages each, its log from the beginning."""
+        """Give the broker another store: the same topics with `count` messages each, and a log that begins at 0."""
         self._log_end = 0
         for topic in list(self.lives):
             self.make(topic, count)
 
-    # -- what is asked of it --
+    # -- what streams call --
 
     def _here(self) -> Iterable[tuple[MessageQueue, Life]]:
         return [(self.queues[topic], life) for topic, life in sorted(self.lives.items()) if topic not in self.hidden]
@@ -140,13 +139,13 @@ class FakeCluster:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Nothing to disconnect."""
+        """Do nothing: there is nothing to disconnect."""
 
     def start(self) -> None:
-        """Nothing to connect."""
+        """Do nothing: there is nothing to connect."""
 
     def refresh(self) -> None:
-        """Nothing is remembered."""
+        """Do nothing: nothing is cached."""
 
     def absent(self) -> dict[str, PipelineError]:
         here = {queue.topic for queue, _ in self._here()}
@@ -183,7 +182,7 @@ class FakeCluster:
         return found
 
     def pull(self, queue: MessageQueue, offset: int) -> PullResult:
-        """Two messages at most, as a broker answers."""
+        """Return at most two messages, as a broker may."""
         life = dict(self._here()).get(queue)
         if life is None:
             raise PipelineError(f"topic {queue.topic} not exist")
@@ -197,7 +196,7 @@ class FakeCluster:
 
 
 def limit_of(most: int | None) -> ReadLimit:
-    """A batch of so many messages at most; None: of all."""
+    """Return the limit of a batch of at most `most` messages; None means all."""
     return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
 
@@ -214,15 +213,15 @@ class FakeQuery(DrivenQuery):
         self.reader._queues, self.cluster.options = self.cluster, self.reader.options
 
     def rows(self, partitions: Sequence[InputPartition]) -> list[MessageExt]:
-        """The messages."""
+        """Return the messages."""
         return [message for part in partitions for span in part.spans
                 for message in self.reader._messages(self.cluster, span)]
 
     def batch(self, most: int | None = None) -> list[MessageExt]:
-        """The messages of the next batch."""
+        """Return the messages of the next batch."""
         self.plan(limit_of(most))
         return self.read()
 
     def keys(self) -> list[str | None]:
-        """Those of the next batch."""
+        """Return the keys of the messages of the next batch."""
         return [message.keys for message in self.batch()]

@@ -1,4 +1,4 @@
-"""The format rocketmq at live clusters of both kinds, also with ACL and TLS."""
+"""The format rocketmq with live clusters of both kinds, also with ACL and TLS."""
 import json
 import pickle
 import re
@@ -33,7 +33,7 @@ FORMAT = "rocketmq"
 
 @pytest.fixture(scope="module")
 def real(module_nodes, tmp_path_factory) -> str:
-    """The address of a real name server with one real broker."""
+    """Return the address of a real name server with one real broker."""
     folder = tmp_path_factory.mktemp("real")
     namesrv = NamesrvNode("java", folder / "namesrv", shared_jvm=True)
     module_nodes.append(namesrv)
@@ -46,7 +46,7 @@ def real(module_nodes, tmp_path_factory) -> str:
 
 @pytest.fixture(params=["rmqha", pytest.param("java", marks=pytest.mark.java)])
 def cluster(request) -> str:
-    """A name server's address."""
+    """Return a name server's address."""
     return request.getfixturevalue("real") if request.param == "java" else request.getfixturevalue("servers").namesrv
 
 
@@ -62,7 +62,7 @@ def send() -> Callable:
 
 
 def wait_readable(address: str, topic: str, count: int) -> None:
-    """What was acknowledged can be read a little later."""
+    """Wait until the messages can be read, which is a little after they are acknowledged."""
     admin = DefaultMQAdminExt(address)
     try:
         wait_until(lambda: count == sum(queue.maxOffset for queue in
@@ -75,7 +75,7 @@ _NAMES: Iterator[int] = iter(range(1 << 30))
 
 
 def queue_offsets(progress) -> list[int]:
-    """Of a progress: the end of each queue."""
+    """Return the end of each queue in a progress."""
     queues = json.loads(progress.sources[0].endOffset)["queues"]
     return [offset for brokers in queues.values() for ids in brokers.values() for offset in ids.values()]
 
@@ -92,7 +92,7 @@ def expected(first: int, end: int) -> Counter:
     return Counter(f"k{number}" for number in range(first, end))
 
 
-def test_a_topic_is_a_table_and_a_stream(spark, cluster, send, tmp_path):
+def test_topic_is_a_table_and_a_stream(spark, cluster, send, tmp_path):
     topic = new_topic()
     send(cluster, topic, 0, 100)
     table = spark.read.format(FORMAT).options(nameServer=cluster, subscribe=topic).load()
@@ -112,7 +112,8 @@ def test_a_topic_is_a_table_and_a_stream(spark, cluster, send, tmp_path):
         run_to_end(lambda: queries.append(writer.start()) or queries[-1])
     queries: list = []
     run()
-    first = queries[-1]  # before it there may be some whose Python worker started too slowly
+    # Before it there may be some whose Python worker started too slowly.
+    first = queries[-1]
     send(cluster, topic, 100, 30)
     run()
     lags = [lag.average * len(queue_offsets(progress)) for progress in first.recentProgress
@@ -122,7 +123,7 @@ def test_a_topic_is_a_table_and_a_stream(spark, cluster, send, tmp_path):
     assert Counter(key for batch in taken for key in batch) == expected(0, 130)
 
 
-def test_a_table_is_sent_and_read_back(spark, cluster):
+def test_table_is_sent_and_read_back(spark, cluster):
     topic = new_topic()
     rows = [(f"k{number}", f"t{number % 3}", b"body %d" % number * (1 + number % 50 * 40), {"color": "red", "nb": "1"})
             for number in range(200)]
@@ -140,7 +141,7 @@ def test_a_table_is_sent_and_read_back(spark, cluster):
         assert properties.items() <= row.properties.items()
 
 
-def test_a_stream_that_waits_for_more_messages_takes_them_together(spark, servers, send, tmp_path):
+def test_stream_that_waits_for_more_messages_reads_them_together(spark, servers, send, tmp_path):
     topic = new_topic()
     send(servers.namesrv, topic, 0, 10)
     taken: list[int] = []
@@ -152,7 +153,8 @@ def test_a_stream_that_waits_for_more_messages_takes_them_together(spark, server
                 .option("checkpointLocation", str(tmp_path / "checkpoint")).start())
 
     def done() -> bool:
-        if len(taken) == 1 and more:  # the first batch does not wait; the second does, for the fifteenth
+        # The first batch does not wait; the second does, for the fifteenth message.
+        if len(taken) == 1 and more:
             count = more.pop(0)
             send(servers.namesrv, topic, sent[0], count)
             sent[0] += count
@@ -163,7 +165,7 @@ def test_a_stream_that_waits_for_more_messages_takes_them_together(spark, server
     assert taken == [10, 15]
 
 
-def test_a_stream_is_sent(spark, servers, send, tmp_path):
+def test_stream_is_sent(spark, servers, send, tmp_path):
     source, target = new_topic(), new_topic()
     send(servers.namesrv, source, 0, 50)
     stream = spark.readStream.format(FORMAT).options(nameServer=servers.namesrv, subscribe=source,
@@ -176,7 +178,7 @@ def test_a_stream_is_sent(spark, servers, send, tmp_path):
     assert keys_of(sent) == expected(0, 50)
 
 
-def test_headers_go_round_and_the_option_topic_beats_the_column(spark, servers):
+def test_headers_are_sent_and_read_and_the_option_topic_overrides_the_column(spark, servers):
     first, second = new_topic(), new_topic()
     frame = spark.sql(f"""select '{first}' as topic, 'k' as key, 'v' as value,
                           array(named_struct('key', 'color', 'value', cast('red' as binary))) as headers""")
@@ -191,11 +193,11 @@ def test_headers_go_round_and_the_option_topic_beats_the_column(spark, servers):
 
 @pytest.mark.parametrize("options, message", [
     ({"subscribe": "T"}, "needs the option nameServer"),
-    ({"nameServer": "127.0.0.1:1"}, "needs one of the options subscribe and subscribePattern"),
+    ({"nameServer": "127.0.0.1:1"}, "needs either subscribe or subscribePattern"),
     ({"nameServer": "127.0.0.1:1", "subscribe": "T"}, "name server 127.0.0.1:1: connect to"),
     ({"namServer": "127.0.0.1:1"}, "did you mean 'nameServer'"),
 ])
-def test_wrong_options_for_reading_are_told(spark, options, message, monkeypatch):
+def test_invalid_options_for_reading_are_reported(spark, options, message, monkeypatch):
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     with pytest.raises(Exception, match=message):
         spark.read.format(FORMAT).options(**options).load().count()
@@ -204,14 +206,14 @@ def test_wrong_options_for_reading_are_told(spark, options, message, monkeypatch
 @pytest.mark.parametrize("columns, options, message", [
     ("1 as body", {}, "column body is int, it must be string or binary"),
     ("'x' as body, 'y' as colour", {}, "column 'colour' can't be sent"),
-    ("'x' as tags", {}, "needs a column body, or value"),
+    ("'x' as tags", {}, "needs a column body or value"),
     ("'x' as body", {"idempotent": "true"}, "idempotent needs a column key or keys"),
     ("'x' as body, map('a', 'b') as properties, array() as headers", {}, "one of the columns properties and headers"),
     ("'x' as body, array('a') as headers", {}, "column headers is array<string>, it must be array<struct<key"),
     ("'x' as body", {"rocketmq.secretKey": "s"}, "needs both rocketmq.accessKey and rocketmq.secretKey"),
-    ("'x' as body", {"topic": ""}, "a row has no topic|needs a column topic"),
+    ("'x' as body", {"topic": ""}, "needs a column topic"),
 ])
-def test_tables_that_cannot_be_sent_are_told(spark, columns, options, message):
+def test_tables_that_cannot_be_sent_are_reported(spark, columns, options, message):
     with pytest.raises(Exception, match=message):
         (spark.sql(f"select {columns}").write.format(FORMAT).mode("append")
          .options(**{"nameServer": "127.0.0.1:1", "topic": "T", **options}).save())
@@ -225,7 +227,7 @@ def test_tables_that_cannot_be_sent_are_told(spark, columns, options, message):
     ("cast(x'ff41' as string) as keys", "column keys: the text is not UTF-8 at byte 0"),
     ("'B C' as topic", r"column topic: The specified topic\[B C\] contains illegal characters"),
 ])
-def test_rows_that_cannot_be_sent_are_told(spark, servers, columns, message):
+def test_rows_that_cannot_be_sent_are_reported(spark, servers, columns, message):
     frame = spark.sql(f"select 'x' as body, {columns}").repartition(1)
     if "topic" not in columns:
         frame = frame.selectExpr("*", "'T' as topic")
@@ -233,7 +235,7 @@ def test_rows_that_cannot_be_sent_are_told(spark, servers, columns, message):
         frame.write.format(FORMAT).mode("append").options(nameServer=servers.namesrv).save()
 
 
-def test_a_table_that_was_read_is_sent_on_without_what_brokers_added(spark, servers, send):
+def test_table_that_was_read_is_sent_on_without_properties_added_by_brokers(spark, servers, send):
     first, second = new_topic(), new_topic()
     send(servers.namesrv, first, 0, 5)
     table = spark.read.format(FORMAT).options(nameServer=servers.namesrv, subscribe=first).load()
@@ -248,7 +250,7 @@ def test_a_table_that_was_read_is_sent_on_without_what_brokers_added(spark, serv
     assert not {row.uniqKey for row in found} & {row.uniqKey for row in table.collect()}
 
 
-def test_a_queue_that_is_new_is_read_from_its_start_within_the_limit():
+def test_new_queue_is_read_from_its_start_within_the_limit():
     cluster = FakeCluster("A", "B")
     cluster.send("A", 5)
     cluster.send("B", 70)
@@ -260,13 +262,14 @@ def test_a_queue_that_is_new_is_read_from_its_start_within_the_limit():
         list(range(40)), list(range(40, 70)), []]
 
 
-def test_offsets_that_were_deleted_are_data_loss(spark, servers, send):
+def test_deleted_offsets_are_data_loss(spark, servers, send):
     topic = new_topic()
     send(servers.namesrv, topic, 0, 20)
     for broker in servers.brokers.values():
         for queue in broker.message_store.consume_queue_table.get(topic, {}).values():
-            queue.min_logic_offset = 20  # as if the log had been cleaned; bytes: one unit
-    # a look at the routes between two sends leaves the topic on one broker
+            # As if the log had been cleaned; in bytes: one unit.
+            queue.min_logic_offset = 20
+    # A route update between two sends leaves the topic on one broker.
     begin = {topic: {name: {str(queue): 0 for queue in range(4)} for name, broker in servers.brokers.items()
                      if topic in broker.topic_config_manager.topic_config_table}}
     options = {"nameServer": servers.namesrv, "subscribe": topic, "startingOffsets": json.dumps(begin)}
@@ -276,7 +279,8 @@ def test_offsets_that_were_deleted_are_data_loss(spark, servers, send):
     assert 10 <= left < 20
 
 
-# Source and sink at a cluster that takes signed requests only (ACL), over TLS only, from who shows a certificate.
+# Source and sink at a cluster that accepts only signed requests (ACL), only over TLS, and requires a client
+# certificate.
 
 SECURED_FORMAT, PASSWORD, SECRET = "rocketmq", "a password", "pipelineSecret"
 ACCOUNTS = f"""\
@@ -302,7 +306,7 @@ def authority(tmp_path_factory) -> Authority:
 
 @pytest.fixture(scope="module", params=["rmqha", pytest.param("java", marks=pytest.mark.java)])
 def secured(request, authority, module_nodes, tmp_path_factory):
-    """Options for such a cluster: a name server and a broker of one kind."""
+    """Return the options for such a cluster: a name server and a broker of one kind."""
     folder = tmp_path_factory.mktemp(f"secured-{request.param}")
     server, client = authority.sign(f"server-{request.param}"), authority.sign(f"client-{request.param}")
     key = encrypted(client.key, PASSWORD)
@@ -318,7 +322,7 @@ def secured(request, authority, module_nodes, tmp_path_factory):
     (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
     if request.param == "java":
         shutil.copy(real_rocketmq.jars().parent / "home" / "conf" / "logback_broker.xml", home / "conf")
-    with pytest.MonkeyPatch.context() as patch:  # of the servers only
+    with pytest.MonkeyPatch.context() as patch:  # only for the servers
         for name in ("JAVA_OPT", "JAVA_TOOL_OPTIONS"):
             patch.setenv(name, f"-Dtls.server.mode=enforcing -Dtls.enable=true -Dtls.config.file={file}")
         namesrv = NamesrvNode(request.param, folder / "namesrv")
@@ -339,12 +343,13 @@ def secured(request, authority, module_nodes, tmp_path_factory):
 def _knows_a_broker(queues: ClusterQueues) -> bool:
     try:
         return bool(queues.consumer.api.get_broker_cluster_info(60_000).brokerAddrTable)
-    except RemotingException:  # a JVM's first connections take their time on a busy machine
+    # A JVM's first connections take their time on a busy machine.
+    except RemotingException:
         return False
 
 
 def _said(error) -> str:
-    """The line of an exception that Spark raises in which a data source has its say."""
+    """Return the line that the data source contributed to an exception of Spark."""
     lines = [line for line in str(error).splitlines() if "PipelineError: " in line]
     assert lines, str(error)
     assert SECRET not in str(error) and "wrongSecret" not in str(error) and PASSWORD not in str(error)
@@ -354,7 +359,8 @@ def _said(error) -> str:
 def test_source_and_sink_work_as_tables_and_as_streams(spark, secured, tmp_path):
     rows = [(f"k{number}", f"body {number}" * 50) for number in range(60)]
     frame = spark.createDataFrame(rows, "keys string, body string")
-    vip = {"rocketmq.vipChannelEnabled": "true"}  # the fast port asks for all this too
+    # The fast port requires all of this, too.
+    vip = {"rocketmq.vipChannelEnabled": "true"}
     frame.write.format(SECURED_FORMAT).mode("append").options(**secured, **vip, topic="First").save()
     stream = spark.readStream.format(SECURED_FORMAT).options(**secured, subscribe="First", startingOffsets="earliest",
                                                      maxOffsetsPerTrigger=40).load()
@@ -365,7 +371,7 @@ def test_source_and_sink_work_as_tables_and_as_streams(spark, secured, tmp_path)
     assert found == Counter((topic, *row) for topic in ("First", "Second") for row in rows)
 
 
-def test_a_wrong_secret_is_told_by_all_four(spark, secured, tmp_path):
+def test_wrong_secret_is_reported_by_source_and_sink(spark, secured, tmp_path):
     wanted = (r"broker 127\.0\.0\.1:\d+: access control says: Check signature failed for accessKey=pipelineKey "
               r"\(rocketmq\.accessKey is 'pipelineKey'\)$")
     options = {**secured, "rocketmq.secretKey": "wrongSecret"}
@@ -387,7 +393,7 @@ def test_a_wrong_secret_is_told_by_all_four(spark, secured, tmp_path):
         assert re.search(wanted, said), said
 
 
-def test_the_stores_of_a_secured_cluster_are_found(secured):
+def test_stores_of_a_secured_cluster_are_found(secured):
     client = {name: value for name, value in secured.items() if name != "nameServer"}
     admin = {**client, "rocketmq.accessKey": "adminKey", "rocketmq.secretKey": "adminSecret"}
     found = find_stores(secured["nameServer"], client=admin)
@@ -402,8 +408,8 @@ def _without(options, *words):
 
 @pytest.mark.parametrize("change, said", [
     (lambda options: _without(options, "client.certPath", "client.key"),
-     r"name server .* \(over TLS; if it wants a certificate, set rocketmq.tls.client.certPath and .keyPath\)$"),
-    (lambda options: _without(options, "tls"), r"name server .* \(if it wants TLS, set rocketmq.tls.enable=true\)$"),
+     r"name server .* \(over TLS; if it requires a certificate, set rocketmq.tls.client.certPath and .keyPath\)$"),
+    (lambda options: _without(options, "tls"), r"name server .* \(if it requires TLS, set rocketmq.tls.enable=true\)$"),
     (lambda options: {**_without(options, "tls"), "rocketmq.tls.enable": "true"}, r"name server .* \(over TLS; "),
     (lambda options: _without(options, "accessKey", "secretKey"),
      r"access control says: No accessKey is configured \(set rocketmq.accessKey and rocketmq.secretKey\)$"),
@@ -411,7 +417,7 @@ def _without(options, *words):
     (lambda options: {**options, "group": "deniedGroup"},
      r"access control says: No default permission for group:deniedGroup"),
 ])
-def test_what_is_missing_is_told(secured, change, said):
+def test_missing_settings_are_reported(secured, change, said):
     given = {"subscribe": "Third", **secured}
     cluster = cluster_client(Options(given, READ_OPTIONS, SECURED_FORMAT))
     with cluster.producer("test") as producer:
@@ -422,10 +428,10 @@ def test_what_is_missing_is_told(secured, change, said):
         queues.first_at(queue, 0, bounds)
 
 
-# The settings of TLS on their way to a task: it can use the passwords, and shows none.
+# The settings of TLS on their way to a task, which can use the passwords without showing them.
 
 
-def test_passwords_come_to_a_task_and_are_secrets_there():
+def test_passwords_reach_a_task_and_stay_hidden_there():
     given = {"rocketmq.tls.client.keyPassword": "of-the-client"}
     options = client_options(Options(given, CLIENT_OPTIONS, "format rocketmq"))
     taken = pickle.loads(pickle.dumps(options))

@@ -1,4 +1,4 @@
-"""Rows that are sent arrive as they were, together with others, or are refused with their number."""
+"""Rows are sent unchanged, in batches with others, or are refused with their number."""
 import itertools
 import random
 import re
@@ -29,7 +29,7 @@ from tests.pipeline.cluster.test_cluster import (
     wait_readable,
 )
 
-# A row that is sent arrives as it was, or is refused with its number, its column and what to do.
+# A row is sent unchanged, or is refused with its number, its column and a remedy.
 
 SCHEMA = pa.schema([("topic", pa.string()), ("body", pa.binary()), ("keys", pa.string()), ("tags", pa.binary()),
                     ("flag", pa.int64()), ("delayLevel", pa.int32())])
@@ -38,7 +38,7 @@ MAP = SCHEMA.append(pa.field("properties", pa.map_(pa.string(), pa.string())))
 OWN = message_const.STRING_HASH_SET
 GIVEN_BY_SENDING = {"UNIQ_KEY", "WAIT", "CLUSTER", "MSG_REGION", "TRACE_ON", "DELAY", "MIN_OFFSET",
                     "MAX_OFFSET"}
-LEVELS = 18  # of a broker's messageDelayLevel
+LEVELS = 18  # number of levels in a broker's messageDelayLevel
 
 
 def options_of(**given) -> Options:
@@ -61,13 +61,14 @@ def is_text(value) -> bool:
 
 
 def may_be_value(value) -> bool:
-    """Whether a property may have this value, by the format."""
+    """Return whether the format allows this value for a property."""
     data = value.encode() if isinstance(value, str) else value
     return bool(data) and b"\2" not in data and is_text(value)
 
 
 def may_be_sent(row: dict, kind: str) -> bool:
-    """Whether a message can have exactly what is in the row: written from the format, apart from the code."""
+    """Return whether a message can hold exactly the contents of the row: an oracle written from the format,
+    independent of the code."""
     topic = row["topic"]
     if not topic or not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,127}", topic) or topic == "SCHEDULE_TOPIC_XXXX":
         return False
@@ -101,7 +102,7 @@ def may_be_sent(row: dict, kind: str) -> bool:
 
 
 def sent_properties(row: dict, kind: str) -> dict[str, str]:
-    """What the message must have."""
+    """Return the properties that the message must have."""
     pairs = [(pair["key"], pair["value"]) if kind == "headers" else pair for pair in row[kind] or []]
     found = {name: value.decode() if isinstance(value, bytes) else value for name, value in pairs}
     for column, name in (("keys", "KEYS"), ("tags", "TAGS")):
@@ -131,7 +132,7 @@ PLAIN = {"topic": "T", "body": b"b", "keys": None, "tags": None, "flag": None, "
 
 @st.composite
 def rows(draw):
-    """(kind, row): most columns sound, so that each fault is seen alone, too."""
+    """Draw (kind, row); most columns are valid, so that each fault also occurs alone."""
     kind = draw(st.sampled_from(["headers", "properties"]))
     row = dict(PLAIN)
     for name in draw(st.sets(st.sampled_from([*cells]), max_size=3)):
@@ -148,7 +149,7 @@ def rows(draw):
 @example(("properties", {**PLAIN, "properties": [("a", "x\2y")]}))
 @example(("properties", {**PLAIN, "properties": [("a", "x\1y")]}))
 @example(("properties", {**PLAIN, "keys": "k\2l", "properties": None}))
-def test_each_row_is_a_message_of_the_same_or_refused(drawn):
+def test_row_becomes_an_equal_message_or_is_refused(drawn):
     kind, row = drawn
     schema = HEADERS if kind == "headers" else MAP
     try:
@@ -160,7 +161,7 @@ def test_each_row_is_a_message_of_the_same_or_refused(drawn):
         assert re.search(r", column (topic|body|keys|tags|flag|delayLevel|headers|properties): ", said)
         return
     assert may_be_sent(row, kind)
-    # as it goes over the wire and into the log
+    # As it goes over the wire and into the log.
     stored = message_decoder.decode_message(message_decoder.encode_message(message))
     assert (message.topic, stored.body, stored.flag) == (row["topic"], row["body"], row["flag"] or 0)
     found = {name: value for name, value in stored.properties.items() if name not in ("WAIT", "DELAY")}
@@ -171,35 +172,35 @@ def test_each_row_is_a_message_of_the_same_or_refused(drawn):
 @pytest.mark.parametrize("row, column, reason", [
     ({"headers": [None]}, "headers", r"is null: leave it out, with filter\(headers, h -> "),
     ({"headers": [{"key": "a", "value": None}]}, "headers", "'a' is null: leave it out"),
-    ({"headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": b"1"}]}, "headers", "'a' is there twice"),
+    ({"headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": b"1"}]}, "headers", "'a' occurs twice"),
     ({"headers": [{"key": "a", "value": b"\xff"}]}, "headers", "'a' is not UTF-8 at byte 0, .* base64"),
     ({"headers": [{"key": "a", "value": b""}]}, "headers", "property 'a': the value is empty, .*: leave it out"),
     ({"headers": [{"key": "a\1", "value": b"v"}]}, "headers", r"property 'a\\x01': the characters \\x01 and \\x02"),
     ({"headers": [{"key": "a", "value": b"v\2"}]}, "headers", r"property 'a': the characters \\x01 and \\x02"),
     ({"headers": [{"key": "WAIT", "value": b"false"}]}, "headers", "WAIT is RocketMQ's own: .*systemProperties"),
-    ({"headers": [{"key": "TAGS", "value": b"a"}], "tags": b"b"}, "tags", "b'b' is not what the property TAGS"),
+    ({"headers": [{"key": "TAGS", "value": b"a"}], "tags": b"b"}, "tags", "b'b' contradicts the row's property TAGS"),
     ({"keys": "a\2b"}, "keys", r"the characters \\x01 and \\x02 separate properties on the wire"),
     ({"keys": ""}, "keys", "the value is empty, which no message can have: make it null"),
     ({"tags": b"\xc3"}, "tags", "is not UTF-8 at byte 0"),
     ({"topic": "a\1b"}, "topic", r"The specified topic\[a\\x01b\] contains illegal characters"),
-    ({"topic": None}, "topic", "it is empty or null, and there is no option topic"),
+    ({"topic": None}, "topic", "it is empty or null, and the option topic is not set"),
     ({"topic": "SCHEDULE_TOPIC_XXXX"}, "topic", "is forbidden"),
-    ({"body": None}, "body", "it is null, and no message is without a body"),
-    ({"body": b""}, "body", "it is empty, and no message is without a body"),
-    ({"body": bytes(LONGEST_BODY + 1)}, "body", f"{LONGEST_BODY + 1} bytes, a message has {LONGEST_BODY} at most"),
+    ({"body": None}, "body", "it is null, and every message needs a body"),
+    ({"body": b""}, "body", "it is empty, and every message needs a body"),
+    ({"body": bytes(LONGEST_BODY + 1)}, "body", f"{LONGEST_BODY + 1} bytes, but a message has at most {LONGEST_BODY}"),
     ({"flag": 1 << 31}, "flag", f"{1 << 31} is not from {-(1 << 31)} to {(1 << 31) - 1}"),
     ({"delayLevel": -1}, "delayLevel", "-1 is not from 0 to"),
     ({"delayLevel": 19}, "delayLevel", "19 is above 18, .* set the option maxDelayLevel"),
-    ({"keys": "k" * 22_000, "tags": b"t" * 20_000}, "keys", f"bytes together, a message has room for "
+    ({"keys": "k" * 22_000, "tags": b"t" * 20_000}, "keys", f"bytes together, but a message has room for "
                                                             f"{MAX_PROPERTIES_LENGTH}"),
     ({"tags": "é".encode() * 17_000}, "tags", "340.. bytes together"),
 ])
-def test_what_is_wrong_is_said(row, column, reason):
+def test_error_names_column_and_reason(row, column, reason):
     with pytest.raises(PipelineError, match=f", column {column}: .*{reason}"):
         messages({**PLAIN, **row})
 
 
-def test_the_row_is_named_by_its_number_in_the_task():
+def test_row_is_named_by_its_number_in_the_task():
     maker = MessageMaker(options_of(topic="T"))
     batch = pa.record_batch({"body": pa.array([b"1", b"2", b"3"]), "key": pa.array(["a", "b", "c"])})
     assert len(list(maker.messages(batch))) == 3
@@ -209,14 +210,14 @@ def test_the_row_is_named_by_its_number_in_the_task():
         next(found)
 
 
-def test_a_text_that_is_no_utf8_is_told_with_its_row():
+def test_text_that_is_not_utf8_is_reported_with_its_row():
     texts = pa.array([b"a", b"\xff\xff"], pa.binary()).view(pa.string())
     maker = MessageMaker(options_of(topic="T"))
     with pytest.raises(PipelineError, match="row 2, column keys: the text is not UTF-8 at byte 0: cast it to binary"):
         list(maker.messages(pa.record_batch({"body": pa.array([b"1", b"2"]), "keys": texts})))
 
 
-def test_options_say_what_else_may_be_sent():
+def test_options_allow_other_values():
     row = {**PLAIN, "headers": [{"key": "UNIQ_KEY", "value": b"u"}, {"key": "a", "value": b"v"}], "delayLevel": 20}
     with pytest.raises(PipelineError, match="UNIQ_KEY is RocketMQ's own"):
         messages(row, maxDelayLevel="20")
@@ -236,7 +237,7 @@ def test_options_say_what_else_may_be_sent():
     ([StructField("headers", ArrayType(StringType()))], "column headers is array<string>, it must be array<struct<key"),
     ([StructField("body", BinaryType())], "there are two columns 'body'; select one"),
 ])
-def test_tables_of_other_types_are_refused(fields, message):
+def test_tables_with_other_types_are_refused(fields, message):
     with pytest.raises(PipelineError, match=re.escape(message)):
         check_columns(StructType([StructField("body", BinaryType()), *fields]), options_of(topic="T"))
 
@@ -253,8 +254,8 @@ def _random_row(rand: random.Random, number: int) -> dict:
     return row
 
 
-def test_what_arrives_at_a_broker_is_what_the_row_had(cluster):
-    """Of many rows, through a broker and the reader: none is changed on the way."""
+def test_message_at_a_broker_equals_its_row(cluster):
+    """Send many rows through a broker and the reader: none is changed on the way."""
     topic, rand = new_topic(), random.Random(37)
     good, refused = [], 0
     for number in range(700):
@@ -282,7 +283,7 @@ def test_what_arrives_at_a_broker_is_what_the_row_had(cluster):
         assert found["keys"] == row["keys"] and found["tags"] == (row["tags"] and row["tags"].decode())
 
 
-def test_a_delayed_row_arrives_as_it_was(servers):
+def test_delayed_row_arrives_unchanged(servers):
     topic = new_topic()
     with DefaultMQProducer("delayed-rows", servers.namesrv) as producer:
         message, = messages({**PLAIN, "topic": topic, "delayLevel": 1, "headers": [{"key": "a", "value": b"x\1y"}]})
@@ -294,13 +295,13 @@ def test_a_delayed_row_arrives_as_it_was(servers):
     assert ("a", "x\1y") in found["properties"] and found["body"] == b"b"
 
 
-# What the sink sends together: as much as a broker takes, and no message that would spoil the others.
+# Batches of the sink: as much as a broker accepts, and no message that would make the others fail.
 
 STORED = SendResult(SendStatus.SEND_OK, "0" * 32, MessageQueue("T", "b", 0), 0)
 
 
 class Kept:
-    """A producer that keeps what it is given."""
+    """A producer that keeps the messages it is given."""
 
     def __init__(self):
         self.requests = []
@@ -315,7 +316,7 @@ class Kept:
 
 
 @pytest.mark.parametrize("wide", [20_000, 31_690, 31_760, 32_600, 32_700])
-def test_a_batch_has_room_for_what_brokers_add(wide):
+def test_batch_has_space_for_properties_added_by_brokers(wide):
     producer = Kept()
     sender = MessageSender(producer, 50, None)
     for number in range(120):

@@ -1,4 +1,4 @@
-"""Queues that lose messages or vanish under a stream, and servers that are not there or do not answer."""
+"""Queues that lose messages or vanish under a stream, and servers that are down or do not answer."""
 import json
 import re
 import shutil
@@ -36,12 +36,10 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.tiers import in_long
 from tests.support.wait import wait_until
 
-# Streams whose queues lose messages, vanish or become others, at the real RocketMQ and at rmqha.
-#
-# A reader is called as Spark calls it; what Spark itself makes of that is seen once, and where its own files are
-# changed.
+# Streams whose queues lose messages, vanish or are replaced, at the real RocketMQ and at rmqha. A reader is called as
+# Spark calls it. Spark itself is used once for its handling of the result, and where its own files are changed.
 
-MADE_AGAIN = "the topic was deleted and made again, or its broker came back with another store"
+MADE_AGAIN = "the topic was deleted and created again, or its broker came back with another store"
 
 
 class Topic:
@@ -64,7 +62,7 @@ class Topic:
         return self.name in self.admin.fetch_all_topic_list().topicList
 
     def send(self, count: int, end: int) -> list[str]:
-        """The keys of so many new messages, behind which the queue ends at `end`."""
+        """Send `count` messages, after which the queue ends at `end`; return their keys."""
         keys = [f"k{number}" for number in range(self.sent, self.sent + count)]
         self.sent += count
         with DefaultMQProducer("lost-queues", self.address) as producer:
@@ -80,7 +78,8 @@ class Topic:
 
 
 class Query(DrivenQuery):
-    """A query that reads what is there and ends, time and again, with one checkpoint; in a new process each time."""
+    """A query that reads the available messages and ends, repeatedly, with one checkpoint; each time in a new
+    process."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -88,11 +87,11 @@ class Query(DrivenQuery):
         super().__init__(**self.options_of())
 
     def options_of(self, **more: str) -> dict[str, str]:
-        """Where it reads, and `more`."""
+        """Return the options: the cluster, the topic, and `more`."""
         return {"nameServer": self.topic.address, "subscribe": self.topic.name, "startingOffsets": "earliest", **more}
 
     def run(self, **options: str) -> list[str]:
-        """The keys of the messages that are new."""
+        """Return the keys of the new messages."""
         self.taken, self.given = [], self.options_of(**options)
         self.restart()
         try:
@@ -104,7 +103,7 @@ class Query(DrivenQuery):
         return self.taken
 
     def fails(self, said: str) -> None:
-        """A strict run ends with an error, and so does another."""
+        """Check that a strict run ends with an error, and that the next one does, too."""
         for _ in range(2):
             with pytest.raises(Exception, match=said):
                 self.run()
@@ -119,7 +118,7 @@ class SparkQuery(Query):
         self.spark, self.folder = spark, folder
 
     def run(self, **options: str) -> list[str]:
-        """The keys of the messages that are new."""
+        """Return the keys of the new messages."""
         stream = self.spark.readStream.format(FORMAT).options(**self.options_of(**options)).load()
         self.taken = []
         writer = (stream.writeStream.foreachBatch(lambda batch, _: self.taken.extend(
@@ -141,7 +140,7 @@ def topic_at():
 
 
 def begin(topic: Topic, query: Query) -> tuple[Topic, Query]:
-    """A topic with five messages, and a query that has read them."""
+    """Return a topic with five messages, and a query that has read them."""
     keys = topic.make().send(5, 5)
     assert query.run() == keys
     return topic, query
@@ -160,16 +159,16 @@ def begun_with_spark(spark, servers, tmp_path, topic_at):
 
 
 @pytest.mark.parametrize("count, said", [
-    (8, "has another message at offset 4 than the one stored at .* that was there when the stream came to 5"),
-    (5, "has another message at offset 4 than the one stored at .* that was there when the stream came to 5"),
-    (2, "ends at offset 2, the stream has come to 5"),
+    (8, "has another message at offset 4 than the one stored at .* that was there when the stream was at 5"),
+    (5, "has another message at offset 4 than the one stored at .* that was there when the stream was at 5"),
+    (2, "ends at offset 2, the stream has read up to 5"),
 ])
-def test_a_topic_that_was_made_again_is_noticed(begun, count, said):
+def test_topic_that_was_created_again_is_noticed(begun, count, said):
     assert_noticed_when_made_again(*begun, count, said)
 
 
-def test_spark_shows_what_the_reader_says(begun_with_spark):
-    assert_noticed_when_made_again(*begun_with_spark, 2, "ends at offset 2, the stream has come to 5")
+def test_spark_shows_the_readers_message(begun_with_spark):
+    assert_noticed_when_made_again(*begun_with_spark, 2, "ends at offset 2, the stream has read up to 5")
 
 
 def assert_noticed_when_made_again(topic: Topic, query: Query, count: int, said: str) -> None:
@@ -183,10 +182,10 @@ def assert_noticed_when_made_again(topic: Topic, query: Query, count: int, said:
     assert query.run() == more
 
 
-def test_a_topic_that_vanished_is_noticed_and_read_when_it_is_back(begun):
+def test_vanished_topic_is_noticed_and_read_after_its_return(begun):
     topic, query = begun
     topic.delete()
-    query.fails(f"topic {topic.name}, queue 0 of {topic.broker} is not there any more, the stream has come to offset 5")
+    query.fails(f"topic {topic.name}, queue 0 of {topic.broker} no longer exists, the stream has read up to offset 5")
     assert query.run(failOnDataLoss="false") == []
     topic.make()
     again = topic.send(7, 7)
@@ -194,7 +193,7 @@ def test_a_topic_that_vanished_is_noticed_and_read_when_it_is_back(begun):
     assert query.run() == []
 
 
-def test_a_checkpoint_of_an_earlier_release_goes_on(begun_with_spark):
+def test_checkpoint_of_an_earlier_release_can_be_continued(begun_with_spark):
     topic, query = begun_with_spark
     for folder in ("offsets", "commits"):
         assert (query.folder / "checkpoint" / folder / "0").exists()
@@ -213,18 +212,19 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(begun_with_spark):
     assert query.run(failOnDataLoss="false") == again
 
 
-def test_a_beginning_that_moved_is_noticed(servers, topic_at):
+def test_moved_beginning_is_noticed(servers, topic_at):
     topic = topic_at(servers.namesrv, new_topic()).make()
     query = Query(topic)
     assert query.run() == []
     keys = topic.send(20, 20)
     queue = servers.brokers[topic.broker].message_store.consume_queue_table[topic.name][0]
-    queue.min_logic_offset = 20 * 6  # as if the log had been cleaned; bytes: six units
+    # As if the log had been cleaned; in bytes: six units.
+    queue.min_logic_offset = 20 * 6
     query.fails(f"topic {topic.name}, queue 0 of {topic.broker}: offsets 0 to 6 are gone, the queue begins at 6")
     assert query.run(failOnDataLoss="false") == keys[6:]
 
 
-def test_a_broker_that_came_back_with_another_store_is_noticed(tmp_path, topic_at):
+def test_broker_that_returns_with_another_store_is_noticed(tmp_path, topic_at):
     with running_name_server(tmp_path) as address:
         broker = start_broker("broker-a", address, tmp_path / "broker")
         try:
@@ -233,7 +233,7 @@ def test_a_broker_that_came_back_with_another_store_is_noticed(tmp_path, topic_a
             topic.send(4, 4)
             assert len(query.run()) == 4
             broker.shutdown()
-            query.fails("is not there any more, the stream has come to offset 4: .*or the name server does not know")
+            query.fails("no longer exists, the stream has read up to offset 4: .*or the name server no longer knows")
             broker = start_broker("broker-a", address, tmp_path / "broker")
             topic = query.topic = topic_at(address, topic.name)
             wait_until(topic.is_known, what="the broker to be back")
@@ -250,10 +250,11 @@ def test_a_broker_that_came_back_with_another_store_is_noticed(tmp_path, topic_a
             broker.shutdown()
 
 
-# Name servers, masters and slaves that are not there, or do not answer: one line soon, or somebody else answers.
+# Name servers, masters and slaves that are down or do not answer: a one-line error soon, or another server answers.
 
 UNREACHABLE_FORMAT = "rocketmq"
-MOST_SECONDS = 60  # with the defaults one would wait for minutes, or for ever
+# With the defaults the client would wait for minutes, or forever.
+MOST_SECONDS = 60
 
 
 def reader(**given) -> ClusterReader:
@@ -262,26 +263,26 @@ def reader(**given) -> ClusterReader:
 
 
 def read(part: ClusterReader) -> list[bytes]:
-    """The bodies."""
+    """Return the bodies."""
     return [body for span in part.partitions() for batch in part.read(span) for body in batch["body"].to_pylist()]
 
 
 @contextmanager
 def nobody():
-    """An address where nobody listens."""
+    """Yield an address where nothing listens."""
     yield f"127.0.0.1:{ports.free_port()}"
 
 
 @contextmanager
 def silent():
-    """An address that takes connections and says nothing."""
+    """Yield an address that accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 @contextmanager
 def black_hole():
-    """An address where packets vanish: the queue of connections that nobody takes is full."""
+    """Yield an address where packets vanish: its queue of unaccepted connections is full."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server, \
             socket.socket() as first, socket.socket() as second:
         for each in (first, second):
@@ -311,7 +312,7 @@ def plan(address: str, topic: str) -> None:
     pytest.param(black_hole, plan, "name server {address}: connect to .{address}. failed", marks=in_long),
     pytest.param(black_hole, write, "1 messages for topic T were not sent: .*{address}", marks=in_long),
 ])
-def test_a_name_server_that_does_not_answer_is_told_soon(somewhere, act, said):
+def test_name_server_that_does_not_answer_is_reported_soon(somewhere, act, said):
     with somewhere() as address:
         begin = time.monotonic()
         with pytest.raises(PipelineError) as error:
@@ -321,7 +322,7 @@ def test_a_name_server_that_does_not_answer_is_told_soon(somewhere, act, said):
 
 
 def has_all(queues: ClusterQueues, address: str, topic: str, count: int) -> bool:
-    """Whether a broker has so many messages of a topic, which it may not know yet."""
+    """Return whether a broker has `count` messages of a topic, which it may not know yet."""
     try:
         table = queues.consumer.api.get_topic_stats_info(address, topic, 6_000).offsetTable
     except MQBrokerException:
@@ -330,7 +331,7 @@ def has_all(queues: ClusterQueues, address: str, topic: str, count: int) -> bool
 
 
 @pytest.mark.parametrize("kind", ["rmqha", pytest.param("java", marks=pytest.mark.java)])
-def test_a_slave_answers_for_a_master_that_is_gone(kind, nodes, tmp_path):
+def test_slave_answers_for_a_master_that_is_down(kind, nodes, tmp_path):
     namesrv = NamesrvNode(kind, tmp_path / "namesrv", shared_jvm=True)
     master = BrokerNode(kind, tmp_path / "master", namesrv.address, "master")
     slave = BrokerNode(kind, tmp_path / "slave", namesrv.address, "slave", shared_jvm=True, brokerRole="SLAVE",

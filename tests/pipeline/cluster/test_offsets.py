@@ -1,4 +1,4 @@
-"""Where reading of a live cluster begins and ends, how it is cut into tasks, and which options go together."""
+"""Begin and end of reading a live cluster, its division into tasks, and combinations of options."""
 import json
 import random
 
@@ -39,7 +39,7 @@ def reader(kind, **given):
     return kind(options, table_schema(options))
 
 
-def test_the_first_number_is_found_from_wherever_the_search_begins():
+def test_first_number_is_found_from_any_start_of_the_search():
     for seed in range(3000):
         rand = random.Random(seed)
         begin = rand.randint(0, 10)
@@ -77,12 +77,12 @@ def sent_to():
 
 
 def read_times(part) -> list[int]:
-    """The store times, ms, of what a reader reads."""
+    """Return the store times, in ms, of the messages that a reader reads."""
     return [stored // 1000 for span in part.partitions() for batch in part.read(span)
             for stored in batch.column("storeTimestamp").cast("int64").to_pylist()]
 
 
-def test_a_time_is_the_first_message_of_it(cluster, sent_to):
+def test_time_selects_its_first_message(cluster, sent_to):
     topic, queue = sent_to(cluster)
     given = {"nameServer": cluster, "subscribe": topic}
     times = read_times(reader(ClusterReader, **given))
@@ -123,7 +123,7 @@ def test_namespaces_keep_topics_apart(cluster):
         assert [(row["topic"], row["body"]) for row in rows] == [(topic, b"two")] * 3
 
 
-def test_a_stream_waits_for_enough_messages(servers, sent_to):
+def test_stream_waits_for_enough_messages(servers, sent_to):
     topic, queue = sent_to(servers.namesrv)
 
     def at(offset):
@@ -195,20 +195,20 @@ TIMES, OFFSETS = '{"T": {"b": {"0": 5}}}', '{"T": {"b": {"0": -1}}}'
     ({"startingOffsetsByTimestamp": '{"T": {"b": {"0": true}}}'}, "is not JSON such as"),
     ({"startingOffsetsByTimestampStrategy": "earliest"}, "is not one of error, latest"),
     ({"group": "a", "consumerGroup": "b"}, "group and consumerGroup mean the same and have different values"),
-    ({"group": "a", "groupIdPrefix": "b"}, "group names the group, groupIdPrefix makes"),
+    ({"group": "a", "groupIdPrefix": "b"}, "group names the group, but groupIdPrefix makes"),
     ({"topic": "U"}, "subscribe and topic mean the same"),
-    ({"subscribePattern": "U"}, "needs one of the options subscribe and subscribePattern"),
+    ({"subscribePattern": "U"}, "needs either subscribe or subscribePattern"),
     ({"rocketmq.namesrvAddr": "127.0.0.1:2"}, "nameServer and rocketmq.namesrvAddr mean the same"),
     ({"minPartitions": "3", "maxPartitions": "2"}, "minPartitions=3 is more than maxPartitions=2"),
-    ({"includeHeaders": "true"}, "includeHeaders is for schema=kafka"),
+    ({"includeHeaders": "true"}, "includeHeaders needs schema=kafka"),
     ({"rocketmq.accessKey": "a"}, "needs both rocketmq.accessKey and rocketmq.secretKey"),
     ({"rocketmq.securityToken": "a"}, "rocketmq.securityToken needs"),
     ({"rocketmq.accessKey": "a", "rocketmq.keyFile": "f"}, "rocketmq.keyFile and rocketmq.accessKey contradict"),
-    ({"rocketmq.keyFile": "/no/such/file"}, "/no/such/file: there is no such file"),
+    ({"rocketmq.keyFile": "/no/such/file"}, "/no/such/file: file not found"),
     ({"rocketmq.tls.enable": "false", "rocketmq.tls.client.certPath": "c"}, "tls.enable=false contradicts"),
-    ({"rocketmq.tls.test.mode.enable": "true", "rocketmq.tls.client.certPath": "c"}, "trusts everybody"),
+    ({"rocketmq.tls.test.mode.enable": "true", "rocketmq.tls.client.certPath": "c"}, "trusts every server"),
     ({"rocketmq.tls.client.authServer": "false", "rocketmq.tls.client.trustCertPath": "c"}, "authServer=false contra"),
-    ({"rocketmq.tls.config.file": "/no/such/file"}, "there is no such file"),
+    ({"rocketmq.tls.config.file": "/no/such/file"}, "the file does not exist"),
     ({"rocketmq.secretkeys": "a"}, "did you mean 'rocketmq.secretKey'"),
 ])
 @pytest.mark.parametrize("kind", [ClusterReader, ClusterStreamReader])
@@ -220,11 +220,11 @@ def test_contradicting_options_are_refused(kind, given, said):
 
 
 @pytest.mark.parametrize("kind, given, said", [
-    (ClusterReader, {"startingOffsets": "latest"}, "startingOffsets=latest leaves nothing of a table"),
-    (ClusterReader, {"startingOffsets": OFFSETS}, "startingOffsets=-1 leaves nothing of topic T, queue 0 of b"),
-    (ClusterReader, {"endingOffsets": "earliest"}, "endingOffsets=earliest leaves nothing"),
-    (ClusterReader, {"endingOffsets": '{"T": {"b": {"0": -2}}}'}, "endingOffsets=-2 leaves nothing"),
-    (ClusterReader, {"startingOffsets": TIMES, "endingOffsets": '{"T": {"b": {"0": 4}}}'}, "=5 is behind endingOff"),
+    (ClusterReader, {"startingOffsets": "latest"}, "startingOffsets=latest selects nothing of a table"),
+    (ClusterReader, {"startingOffsets": OFFSETS}, "startingOffsets=-1 selects nothing of topic T, queue 0 of b"),
+    (ClusterReader, {"endingOffsets": "earliest"}, "endingOffsets=earliest selects nothing"),
+    (ClusterReader, {"endingOffsets": '{"T": {"b": {"0": -2}}}'}, "endingOffsets=-2 selects nothing"),
+    (ClusterReader, {"startingOffsets": TIMES, "endingOffsets": '{"T": {"b": {"0": 4}}}'}, "=5 is after endingOff"),
     (ClusterReader, {"endingTimestamp": "1", "endingOffsets": "latest"}, "contradict each other"),
     (ClusterReader, {"startingTimestamp": "2", "endingTimestamp": "1"}, "=2 is later than endingTimestamp=1"),
     (ClusterStreamReader, {"endingTimestamp": "1"}, "endingTimestamp is for tables: a stream has no end"),
@@ -234,12 +234,12 @@ def test_contradicting_options_are_refused(kind, given, said):
     (ClusterStreamReader, {"minOffsetsPerTrigger": "1", "maxTriggerDelay": "1 week"}, "is not a time such as 90s"),
     (ClusterStreamReader, {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "1"}, "=2 is more than maxOffsetsPer"),
 ])
-def test_what_a_table_or_a_stream_has_no_use_for_is_refused(kind, given, said):
+def test_options_without_effect_on_a_table_or_a_stream_are_refused(kind, given, said):
     with pytest.raises(PipelineError, match=said):
         reader(kind, **given)
 
 
-def test_any_text_for_offsets_is_taken_or_refused():
+def test_any_text_for_offsets_is_accepted_or_refused():
     rand = random.Random(3)
     texts = ["{}", "[]", "null", '{"T": 1}', '{"T": {"b": 1}}', '{"T": {"b": {"x": 1}}}', '{"T": {"b": {"\u0663": 1}}}',
              '{"T": {"b": {"0": 1.5}}}', "[" * 10_000, '{"T": {"b": {"0": null}}}', '{"T": {"b": {"0": 1e3}}}']
@@ -252,7 +252,7 @@ def test_any_text_for_offsets_is_taken_or_refused():
                 assert name in str(error) and "\n" not in str(error)
 
 
-def test_keys_of_a_file_and_the_other_settings_reach_the_client(tmp_path):
+def test_keys_from_a_file_and_the_other_settings_reach_the_client(tmp_path):
     file = tmp_path / "key"
     file.write_text("AccessKey=one\nSecretKey=two words\n")
     client = client_options(options_of(**{
@@ -267,7 +267,7 @@ def test_keys_of_a_file_and_the_other_settings_reach_the_client(tmp_path):
     assert producer.tls.with_config_file() is producer.tls
 
 
-def test_a_prefix_makes_a_group_for_each_query():
+def test_prefix_makes_a_group_for_each_query():
     groups = {reader(ClusterReader, groupIdPrefix="spark").cluster.group for _ in range(3)}
     assert len(groups) == 3 and all(group.startswith("spark-") for group in groups)
     assert reader(ClusterReader, group="mine").cluster.group == "mine"

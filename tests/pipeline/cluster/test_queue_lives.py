@@ -1,4 +1,4 @@
-"""Queues that lose messages, vanish or become others under a stream: against a model, and one by one."""
+"""Queues that lose messages, vanish or are replaced under a stream: compared with a model, and one case at a time."""
 import json
 import logging
 import random
@@ -21,24 +21,24 @@ def no_pauses(monkeypatch):
 
 
 class Model:
-    """What a stream must do, by the lives themselves, of which the stream sees nothing: which messages a batch has, or
-    that it fails.
-    """
+    """A model of a stream, which knows the lives of the queues, as the stream does not: which messages a batch has,
+    or that it fails."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
-        self.places: dict[str, tuple[Life | None, int]] = {}  # topic -> (the life that was read, how far)
+        # By topic: (the life that was read, how far).
+        self.places: dict[str, tuple[Life | None, int]] = {}
         self.is_begun = False
 
     def forget_lives(self) -> None:
-        """The checkpoint is one of an earlier release: any life is taken for the one that was read."""
+        """Act as if the checkpoint were one of an earlier release: any life counts as the one that was read."""
         self.places = {topic: (None, at) for topic, (_, at) in self.places.items()}
 
     def visible(self) -> dict[str, Life]:
         return {topic: life for topic, life in self.cluster.lives.items() if topic not in self.cluster.hidden}
 
     def fails(self) -> bool:
-        """Whether messages are gone, or may be."""
+        """Return whether messages are lost, or may be."""
         for topic, (life, at) in self.places.items():
             now = self.visible().get(topic)
             if now is None or now.end < at or now.first > at:
@@ -48,7 +48,7 @@ class Model:
         return any(topic not in self.visible() for topic in TOPICS)
 
     def next_batch(self) -> dict[str, list[MessageExt]]:
-        """The messages of the next batch, when data loss is allowed. The model takes them."""
+        """Return the messages of the next batch if data loss is allowed, and take them as read."""
         found = {}
         for topic, now in self.visible().items():
             life, at = self.places.get(topic, (now, 0))
@@ -63,7 +63,8 @@ class Model:
                 is_new = True
         for topic, now in self.visible().items():
             life, at = self.places.get(topic, (None, -1))
-            if at != now.end or life is not None or is_new:  # at the next batch an old checkpoint gets to know lives
+            # With an old checkpoint, the next batch records the lives.
+            if at != now.end or life is not None or is_new:
                 self.places[topic] = (now, now.end)
         return found
 
@@ -105,7 +106,7 @@ def keys_by_topic(rows: list[MessageExt]) -> dict[str, list[str | None]]:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_each_batch_is_what_the_model_says_or_fails(strict):
+def test_each_batch_fails_or_equals_the_models(strict):
     failures = batches = 0
     for seed in range(300):
         rand = random.Random(seed)
@@ -137,8 +138,8 @@ def test_each_batch_is_what_the_model_says_or_fails(strict):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_what_happens_while_a_batch_is_made_loses_no_message(strict):
-    """Between the planning and the reading, before a repetition in another process, with limits."""
+def test_changes_while_a_batch_is_made_lose_no_message(strict):
+    """Change the cluster between planning and reading, before a repetition in another process, with limits."""
     failures = ended_well = 0
     for seed in range(600):
         rand = random.Random(seed)
@@ -161,7 +162,8 @@ def test_what_happens_while_a_batch_is_made_loses_no_message(strict):
             while rows := query.batch():
                 taken += [message.keys for message in rows]
         except PipelineError as error:
-            if "not exist" not in str(error):  # a task that pulls while the topic is away, and is repeated then
+            # A task that pulls while the topic is gone; it is repeated.
+            if "not exist" not in str(error):
                 assert strict, (seed, error)
             failures += 1
             continue
@@ -174,7 +176,7 @@ def test_what_happens_while_a_batch_is_made_loses_no_message(strict):
 
 
 def query_of(count: int = 5, **options: str) -> tuple[FakeCluster, FakeQuery]:
-    """A topic with some messages that a query has read."""
+    """Return a topic with some messages that a query has read."""
     cluster = FakeCluster("A")
     cluster.send("A", count)
     query = FakeQuery(cluster, startingOffsets="earliest", **options)
@@ -211,29 +213,29 @@ def vanish(cluster: FakeCluster) -> None:
     cluster.hidden.add("A")
 
 
-MADE_AGAIN = "the topic was deleted and made again, or its broker came back with another store"
-ANOTHER = (r"topic A, queue 0 of b has another message at offset 4 than the one stored at 2023-11-14 .* \(place 400 of "
-           r"the log\) that was there when the stream came to 5: " + MADE_AGAIN)
+MADE_AGAIN = "the topic was deleted and created again, or its broker came back with another store"
+ANOTHER = (r"topic A, queue 0 of b has another message at offset 4 than the one stored at 2023-11-14 .* \(position 400 "
+           r"of the log\) that was there when the stream was at 5: " + MADE_AGAIN)
 BEGINNING = "reads the queue from its beginning, offset 0"
 
 
 @pytest.mark.parametrize("thing, said, remedy, count", [
     (make_again_longer, ANOTHER, BEGINNING, 8),
     (make_again_as_long, ANOTHER, BEGINNING, 5),
-    (make_again_shorter, "queue 0 of b ends at offset 2, the stream has come to 5: " + MADE_AGAIN, BEGINNING, 2),
-    (make_again_empty, "queue 0 of b ends at offset 0, the stream has come to 5: " + MADE_AGAIN, BEGINNING, 0),
+    (make_again_shorter, "queue 0 of b ends at offset 2, the stream has read up to 5: " + MADE_AGAIN, BEGINNING, 2),
+    (make_again_empty, "queue 0 of b ends at offset 0, the stream has read up to 5: " + MADE_AGAIN, BEGINNING, 0),
     (exchange_the_store, ANOTHER, BEGINNING, 6),
     (move_the_beginning, "topic A, queue 0 of b: offsets 5 to 7 are gone, the queue begins at 7",
      "continues without them, at offset 7", 2),
-    (vanish, "topic A, queue 0 of b is not there any more, the stream has come to offset 5: the topic was deleted",
+    (vanish, "topic A, queue 0 of b no longer exists, the stream has read up to offset 5: the topic was deleted",
      "continues without the queue", 0),
 ])
-def test_what_happened_is_an_error_or_one_warning(thing, said, remedy, count, caplog):
+def test_change_is_an_error_or_one_warning(thing, said, remedy, count, caplog):
     cluster, query = query_of()
     thing(cluster)
     for _ in range(2):  # a restart does not help
         with pytest.raises(PipelineError, match=rf"{said}.*\. With failOnDataLoss=false the query {remedy}.* A query "
-                                                r"with a new checkpointLocation begins as startingOffsets says\."):
+                                                r"with a new checkpointLocation begins where startingOffsets says\."):
             query.batch()
         query.restart()
     query.restart(failOnDataLoss="false")
@@ -243,13 +245,13 @@ def test_what_happened_is_an_error_or_one_warning(thing, said, remedy, count, ca
         assert [said_ for said_ in caplog.messages if remedy in said_] == caplog.messages and len(caplog.messages) == 1
         cluster.hidden.clear()
         cluster.send("A", 3)
-        assert len(query.batch()) == 3  # where it was, and not twice
+        assert len(query.batch()) == 3  # continued from its place, and not repeated
         thing(cluster)
         query.batch()
         assert len(caplog.messages) == 2  # another occurrence
 
 
-def test_a_queue_that_vanished_and_was_made_again_is_read_from_its_beginning():
+def test_queue_that_vanished_and_was_created_again_is_read_from_its_beginning():
     cluster, query = query_of(failOnDataLoss="false")
     vanish(cluster)
     assert query.batch() == []
@@ -259,7 +261,7 @@ def test_a_queue_that_vanished_and_was_made_again_is_read_from_its_beginning():
     assert len(query.batch()) == 9
 
 
-def test_a_checkpoint_of_an_earlier_release_goes_on_and_gets_to_know_its_queues():
+def test_checkpoint_of_an_earlier_release_records_its_queues_when_it_is_continued():
     cluster, query = query_of()
     query.offset = json.dumps({"version": 1, "queues": {"A": {BROKER: {"0": 5}}}})
     query.restart()
@@ -272,7 +274,7 @@ def test_a_checkpoint_of_an_earlier_release_goes_on_and_gets_to_know_its_queues(
 
 
 @pytest.mark.parametrize("count", [0, 3, 5, 9])
-def test_a_queue_without_a_message_to_know_it_by_is_known_by_its_beginning(count):
+def test_queue_without_a_message_is_identified_by_its_beginning(count):
     cluster = FakeCluster("A")
     cluster.send("A", 5)
     cluster.move("A", 5)
@@ -285,22 +287,23 @@ def test_a_queue_without_a_message_to_know_it_by_is_known_by_its_beginning(count
     assert len(query.batch()) == count
 
 
-def test_a_slave_that_stands_in_decides_nothing(caplog):
+def test_slave_that_stands_in_for_its_master_decides_nothing(caplog):
     cluster, query = query_of()
     original = cluster.lives["A"]
     cluster.is_master = False
-    for count in (2, 8):  # what has come less far, and what is of another life
+    # A slave that has fewer messages, and one with another life.
+    for count in (2, 8):
         cluster.make("A", count)
         assert query.batch() == []
         assert query.batch() == []
     said, = caplog.messages
-    assert "the master does not answer, and a slave has not what the stream has taken up to offset 5" in said
+    assert "the master does not answer, and a slave does not have all that the stream has read up to offset 5" in said
     cluster.lives["A"], cluster.is_master = original, True
     cluster.send("A", 2)
     assert len(query.batch()) == 2
 
 
-def test_a_stream_asks_for_no_message_while_nothing_comes():
+def test_stream_requests_no_message_while_none_arrives():
     cluster, query = query_of()
     asked = cluster.asked
     for _ in range(10):
@@ -324,7 +327,7 @@ def test_offsets_beyond_the_end_are_refused_unless_loss_is_allowed():
 @pytest.mark.parametrize("thing, strict", [
     (make_again_longer, True), (make_again_as_long, True), (make_again_shorter, True), (exchange_the_store, True),
     (make_again_longer, False), (make_again_as_long, False), (make_again_shorter, False)])
-def test_a_table_does_not_mix_two_lives_of_a_queue(thing, strict, monkeypatch):
+def test_table_does_not_mix_two_lives_of_a_queue(thing, strict, monkeypatch):
     cluster = FakeCluster("A")
     cluster.send("A", 5)
     monkeypatch.setattr(cluster_source, "ClusterQueues", lambda options: cluster)
@@ -343,7 +346,7 @@ def test_a_table_does_not_mix_two_lives_of_a_queue(thing, strict, monkeypatch):
     assert before == ["m0", "m1"]
 
 
-def test_positions_are_kept_as_they_are():
+def test_positions_are_encoded_and_decoded_unchanged():
     queues = FakeCluster("A", "B", "C", "D").queues.values()
     for seed in range(200):
         rand = random.Random(seed)

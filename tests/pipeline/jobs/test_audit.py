@@ -1,4 +1,4 @@
-"""The jobs audit and rebuild: flaws are found and named, and files are those that the brokers wrote."""
+"""The jobs audit and rebuild: flaws are found and named, and the files are those that the brokers wrote."""
 import os
 import shutil
 from pathlib import Path
@@ -48,14 +48,14 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_true_copy_is_equal_and_counted(spark, master, slave):
+def test_true_copy_is_equal_and_counted(spark, master, slave):
     found = audit(spark, str(master), str(slave), range_bytes=5000)
     assert found.equal and found.compared > 3 * support.FILE_SIZE
     assert found.messages == COUNT
     assert found.queues == {f"T{topic}": {str(queue): [75, 0, 74] for queue in range(2)} for topic in range(2)}
 
 
-def test_one_flipped_byte_is_named_by_file_and_offset(spark, master, slave):
+def test_flipped_byte_is_named_by_file_and_offset(spark, master, slave):
     path = segments(slave)[2]
     flip(path, 1500)
     found = audit(spark, str(master), str(slave), range_bytes=5000)
@@ -65,7 +65,7 @@ def test_one_flipped_byte_is_named_by_file_and_offset(spark, master, slave):
     assert f"{path} differs from" in found.problems[0] and "byte 1500" in found.problems[0]
 
 
-def test_a_missing_file_is_named(spark, master, slave):
+def test_missing_file_is_named(spark, master, slave):
     path = segments(slave)[1]
     path.unlink()
     found = audit(spark, str(master), str(slave))
@@ -74,7 +74,7 @@ def test_a_missing_file_is_named(spark, master, slave):
                               f"{path}"]
 
 
-def test_a_slave_behind_is_told_with_its_end(spark, master, slave):
+def test_slave_that_is_behind_is_reported_with_its_end(spark, master, slave):
     for path in segments(slave)[3:]:
         path.unlink()
     found = audit(spark, str(master), str(slave))
@@ -84,7 +84,7 @@ def test_a_slave_behind_is_told_with_its_end(spark, master, slave):
                               f"the master's log at {found.master_range[1]}"]
 
 
-def test_a_diverged_tail_is_named_by_its_first_byte(spark, master, tmp_path):
+def test_diverged_tail_is_named_by_its_first_byte(spark, master, tmp_path):
     roots = [tmp_path / "a", tmp_path / "b"]
     for root in roots:
         shutil.copytree(master, root)
@@ -97,7 +97,7 @@ def test_a_diverged_tail_is_named_by_its_first_byte(spark, master, tmp_path):
     assert not found.equal
 
 
-def test_a_wrong_crc_on_both_sides_is_found_too(spark, master, tmp_path):
+def test_wrong_crc_on_both_sides_is_found_too(spark, master, tmp_path):
     roots = [tmp_path / "a", tmp_path / "b"]
     for root in roots:
         shutil.copytree(master, root)
@@ -108,8 +108,8 @@ def test_a_wrong_crc_on_both_sides_is_found_too(spark, master, tmp_path):
     assert found.problems == [f"{path} at byte 0 (offset {int(path.name)}): the CRC of the body is wrong"]
 
 
-def test_only_what_the_master_had_before_is_wanted_of_a_slave(spark, master, slave, monkeypatch):
-    # between the last looks at master and slave the broker writes, and the slave gets it
+def test_slave_needs_only_what_the_master_had_before(spark, master, slave, monkeypatch):
+    # Between the last checks of master and slave, the broker writes and the slave receives it.
     from rmqha.pipeline.jobs import audit as audit_module
     ends, looks = audit_module.log_end, []
 
@@ -127,7 +127,7 @@ def test_only_what_the_master_had_before_is_wanted_of_a_slave(spark, master, sla
     assert len(looks) == 3 and found.problems == [] and found.messages == COUNT + 1
 
 
-def test_a_file_that_its_broker_deletes_meanwhile_is_a_note(spark, master, slave, monkeypatch):
+def test_file_that_its_broker_deletes_during_the_audit_is_a_note(spark, master, slave, monkeypatch):
     from rmqha.pipeline.jobs import audit as audit_module
     pairs = audit_module._pairs
 
@@ -142,7 +142,7 @@ def test_a_file_that_its_broker_deletes_meanwhile_is_a_note(spark, master, slave
     assert found.problems == [] and 0 < found.messages < COUNT
 
 
-def test_the_ends_of_files_are_not_cut_between_what_is_compared(master):
+def test_ends_of_files_are_not_split_between_compared_ranges(master):
     from rmqha.pipeline.jobs import audit as audit_module
     from rmqha.pipeline.log.log_scan import find_logs
     from rmqha.pipeline.log.ranges import UNCUT_END, ranges_of
@@ -158,7 +158,7 @@ def test_the_ends_of_files_are_not_cut_between_what_is_compared(master):
 
 @pytest.fixture(scope="module")
 def cluster(module_nodes, tmp_path_factory) -> list:
-    """[name server, the real broker as master, rmqha as its slave, a master without a slave], all running."""
+    """Yield [name server, the real broker as master, rmqha as its slave, a master without a slave], all running."""
     from rmqha.client.producer.default_mq_producer import DefaultMQProducer
     from rmqha.common.message.message import Message, MessageQueue
     from tests.support.nodes import BrokerNode, NamesrvNode
@@ -181,7 +181,7 @@ def cluster(module_nodes, tmp_path_factory) -> list:
 
 
 @pytest.mark.java
-def test_a_running_cluster_is_found_through_its_name_server(spark, cluster):
+def test_running_cluster_is_found_through_its_name_server(spark, cluster):
     from rmqha.pipeline.cluster.cluster_client import find_stores
     from rmqha.pipeline.jobs.audit import audit_all
     namesrv, master, slave, single = cluster
@@ -193,13 +193,13 @@ def test_a_running_cluster_is_found_through_its_name_server(spark, cluster):
 
 
 @pytest.mark.java
-def test_stores_are_looked_for_where_they_are_mounted(cluster):
+def test_stores_are_found_where_they_are_mounted(cluster):
     from rmqha.pipeline.cluster.cluster_client import find_stores
     namesrv, master, slave, _ = cluster
     folder = master.folder.parent
     stores = find_stores(namesrv.address, broker="broker-a", mounted=f"{folder}/{{brokerName}}-{{brokerId}}/store")
     assert stores.pairs == [(str(master.store), str(slave.store), "broker-a")] and stores.notes == []
-    with pytest.raises(ValueError, match=r"are not here: broker-a \(id 0, 127.0.0.1:[0-9]+\): /mnt/nowhere/broker-a"):
+    with pytest.raises(ValueError, match=r"were not found: broker-a \(id 0, 127.0.0.1:[0-9]+\): /mnt/nowhere/broker-a"):
         find_stores(namesrv.address, mounted="/mnt/nowhere/{brokerName}")
     with pytest.raises(ValueError, match="KeyError.'name'.*It may have {cluster}, {brokerName}"):
         find_stores(namesrv.address, mounted="/mnt/{name}")
@@ -211,7 +211,7 @@ def test_stores_are_looked_for_where_they_are_mounted(cluster):
         find_stores("127.0.0.1:1")
 
 
-# The job rebuild: its files are those that the brokers, the real one and rmqha's, wrote themselves.
+# The job rebuild: its files equal those that the brokers, the real one and rmqha's, wrote themselves.
 
 SHAPE = {"slots": 50, "entries": 200}
 
@@ -222,12 +222,12 @@ def shape_of(root: Path, **more) -> Shape:
 
 
 def files(folder: Path) -> list[bytes]:
-    """The contents of the files in a folder that were used, by name."""
+    """Return the contents of the used files in a folder, by name."""
     return [path.read_bytes() for path in sorted(folder.iterdir()) if any(path.read_bytes()[:36])]
 
 
 @pytest.mark.parametrize("name", ["normal", "kill"])
-def test_queues_and_index_are_the_real_brokers(spark, tmp_path, name):
+def test_queues_and_index_equal_the_real_brokers(spark, tmp_path, name):
     root = support.unpack_golden(name, tmp_path)
     result = rebuild(spark, str(root), str(tmp_path / "out"), shape_of(root))
     built = support.tree(tmp_path / "out" / "consumequeue")
@@ -247,8 +247,8 @@ def store(tmp_path_factory) -> Path:
     return root
 
 
-def test_ranges_that_begin_within_records_and_shares_of_index_files_give_the_same_files(spark, store, tmp_path,
-                                                                                      monkeypatch):
+def test_ranges_and_shares_that_split_records_and_index_files_give_the_same_files(spark, store, tmp_path,
+                                                                                monkeypatch):
     from rmqha.pipeline.jobs import rebuild as index_parts
     from rmqha.pipeline.log import ranges
     monkeypatch.setattr(index_parts, "SHARE", 60)  # of files of 199 keys
@@ -273,7 +273,7 @@ def test_messages_of_deleted_topics_get_no_units(spark, tmp_path):
     assert support.tree(tmp_path / "out" / "consumequeue") == support.tree(root / "consumequeue")
 
 
-def test_what_differs_in_the_store_is_named(spark, store, tmp_path):
+def test_differences_in_the_store_are_named(spark, store, tmp_path):
     import shutil
     root = tmp_path / "copy"
     shutil.copytree(store, root)
@@ -285,12 +285,12 @@ def test_what_differs_in_the_store_is_named(spark, store, tmp_path):
     assert (result.equal, result.differences) == (False, [f"{path} differs from what was built at byte 47"])
 
 
-def test_files_in_the_way_are_never_overwritten(spark, store):
-    with pytest.raises(ValueError, match="has files already"):
+def test_existing_files_are_never_overwritten(spark, store):
+    with pytest.raises(ValueError, match="already has files"):
         rebuild(spark, str(store), str(store), shape_of(store))
 
 
-def test_stretches_of_neighbouring_ranges_join_in_whatever_order_they_come():
+def test_stretches_of_neighbouring_ranges_join_in_any_order():
     from itertools import permutations
 
     from rmqha.pipeline.jobs.rebuild import Built, Stretch
@@ -317,7 +317,7 @@ def test_problems_beyond_a_thousand_are_counted(monkeypatch):
     assert (len(audited.bad), audited.more_bad) == (1000, 1100)
 
 
-def test_a_queue_that_begins_within_a_file_is_filled_in_tasks_too(spark, store, tmp_path, monkeypatch):
+def test_queue_that_begins_within_a_file_is_also_filled_in_tasks(spark, store, tmp_path, monkeypatch):
     import shutil
 
     from rmqha.pipeline.jobs import rebuild as rebuild_module
@@ -343,7 +343,7 @@ def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("keys")
 
 
-# keys of a record, and bytes of its body
+# Keys of a record, and bytes of its body.
 described_records = st.lists(st.tuples(
     st.integers(0, 40) | st.sampled_from([0, 8, 9, 16, 17, 30, 300, 16_000]),
     st.integers(0, 200) | st.sampled_from([1 << 20, BLOCK - 500, BLOCK + 500])), min_size=1, max_size=12)
@@ -385,7 +385,7 @@ def _offsets(data: bytes):
         at += int.from_bytes(data[at:at + 4], "big")
 
 
-def test_the_record_that_only_another_command_takes_is_named(folder):
+def test_record_that_needs_another_command_is_named(folder):
     records, at = [], 0
     for number, properties in enumerate((b"KEYS\1" + b"k " * 300, b"TAGS\1\xff\2", b"")):
         records.append(layout.encode_record(0, 0, 0, number, at, 0, 1, HOST, 1_700_000_000_000, HOST, 0, 0, b"",
@@ -414,7 +414,7 @@ def test_many_keys_beside_large_bodies_are_rebuilt_as_the_broker_wrote_them(spar
 
 
 @pytest.mark.parametrize("levels", ["1s 9223372036854775807d", "-1s", "1x", "9" * 5000 + "s", "s", "1s,2s"])
-def test_delay_levels_that_no_broker_has_are_refused(levels):
+def test_invalid_delay_levels_are_refused(levels):
     with pytest.raises(PipelineError, match="give the broker's messageDelayLevel") as caught:
         parse_delays(levels)
     assert len(str(caught.value)) < 400

@@ -1,4 +1,4 @@
-"""The job `report`: what it counts, and its page in a real browser."""
+"""The job `report`: its counts, and its page in a real browser."""
 import html
 import json
 import os
@@ -14,7 +14,7 @@ from rmqha.pipeline.jobs import report as job
 from rmqha.pipeline.jobs.report import Report, heat_slot_for, render, report, slot_for
 from tests.support.programs import Browser, needs_browser
 
-# The job `report`: what it counts, over logs whose records are made here.
+# The job `report`: its counts, over logs whose records are made here.
 
 SECOND, HOUR = 1000, 3_600_000
 DAY = 24 * HOUR
@@ -54,7 +54,8 @@ class Log:
 
 @pytest.fixture(scope="module")
 def two_days(spark, tmp_path_factory):
-    """The report on two days: 96 records of `orders` each half hour, 40 of `mail` at one time, one of a retry topic."""
+    """Yield the report on two days: 96 records of `orders`, one every half hour, 40 of `mail` at one time, and one
+    of a retry topic."""
     folder = tmp_path_factory.mktemp("report")
     log = Log(folder / "store")
     for number in range(96):
@@ -66,7 +67,7 @@ def two_days(spark, tmp_path_factory):
                 log.add("mail", 3, BEGIN + 10 * HOUR + 7, latency=-2, key="hot")
     log.add("%RETRY%billing", 0, BEGIN + 2 * DAY, latency=DAY)
     half = bytearray(log.data)
-    broken = half.index(b"o-33")  # its body is before
+    broken = half.index(b"o-33")  # its body is before it
     half[broken - 30] ^= 1
     log.data = bytes(half)
     store = log.write({"orders@billing": {"0": 48, "1": 20}, "orders@gone": {"0": 48, "1": 48},
@@ -88,11 +89,11 @@ def test_messages_times_and_damage_are_counted(two_days):
     assert "10.0.0.12" in page and '"messages": 137' in page
 
 
-def test_latency_is_told_over_time_without_what_is_stored_later(two_days):
+def test_latency_is_shown_over_time_without_messages_that_were_stored_later(two_days):
     found, _ = two_days
     at = 25 * HOUR // found.slotMs
     assert [found.slots[name][at] for name in ("p50", "p99", "max")] == [400, 400, 400]
-    assert found.slots["max"][-1] is None and found.slots["p50"][1] is None  # a retry; nothing at all
+    assert found.slots["max"][-1] is None and found.slots["p50"][1] is None  # only a retry; no messages
     assert found.latency["p50"] == 5 and found.latency["max"] == 400
     assert dict(found.latencies)[-1] == 40 and dict(found.latencies)[2] == 95 and dict(found.latencies)[8] == 1
     assert sum(count for _, count in found.sizes) == 137
@@ -104,7 +105,7 @@ def test_topics_groups_and_masters_are_listed(two_days):
         ("orders", 96, 2), ("mail", 40, 1), ("%RETRY%billing", 1, 1)]
     assert [sum(row["slots"]) for row in found.topics] == [96, 40, 1]
     assert found.groupsKnown and found.groupCount == 2 and found.backlogTotal == 28
-    # queue 1 has the odd numbers: its index 20 is number 41
+    # Queue 1 has the odd numbers: its index 20 is number 41.
     assert found.backlog == [
         {"topic": "orders", "group": "billing", "messages": 28, "lost": 0, "since": BEGIN + 41 * HOUR // 2},
         {"topic": "orders", "group": "gone", "messages": 0, "lost": 0, "since": None}]
@@ -112,20 +113,21 @@ def test_topics_groups_and_masters_are_listed(two_days):
                                                                         ("10.0.0.12:10911", 36)]
 
 
-def test_a_slave_lacks_what_came_behind_its_end(two_days):
+def test_slave_lacks_messages_after_its_end(two_days):
     found, _ = two_days
     slave, = found.slaves
     assert slave["messages"] in (7, 8) and slave["bytes"] > 7 * 200
     assert slave["since"] == BEGIN + (97 - slave["messages"]) * HOUR // 2
 
 
-def test_only_keys_that_stand_out_are_hot(two_days):
+def test_only_very_frequent_keys_are_hot(two_days):
     found, _ = two_days
     assert found.keyUses == 96 + 12 + 40 and 90 <= found.keyCount <= 106
-    assert found.hottest == [{"topic": "mail", "key": "hot", "messages": 40}]  # 12 uses of another are not 10 times
+    # The 12 uses of another key are not 10 times as many.
+    assert found.hottest == [{"topic": "mail", "key": "hot", "messages": 40}]
 
 
-def test_deleted_messages_and_an_odd_file_of_offsets(spark, tmp_path):
+def test_deleted_messages_and_an_odd_file_of_offsets_are_reported(spark, tmp_path):
     log = Log(tmp_path / "store")
     log._next["T", 0] = 9
     log.add("T", 0, BEGIN)
@@ -134,18 +136,18 @@ def test_deleted_messages_and_an_odd_file_of_offsets(spark, tmp_path):
     assert found.backlog == [{"topic": "T", "group": "g", "messages": 7, "lost": 6, "since": BEGIN}]
     assert found.slotMs == SECOND and found.slots["messages"] == [1]
     (tmp_path / "store" / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":[1]}}')
-    with pytest.raises(PipelineError, match=r"consumerOffset.json is not as brokers write it"):
+    with pytest.raises(PipelineError, match=r"consumerOffset.json is not in the format that brokers write"):
         report(spark, store, str(tmp_path / "page"), {})
 
 
-def test_an_empty_store_has_a_page(spark, tmp_path):
+def test_empty_store_has_a_page(spark, tmp_path):
     store = Log(tmp_path / "store").write({})
     os.truncate(tmp_path / "store" / "commitlog" / f"{0:020d}", 4096)
     found = report(spark, store, str(tmp_path / "page"), {})
     assert found.messages == 0 and found.slots["messages"] == [] and found.topics == [] and found.hottest == []
 
 
-def test_the_driver_gets_a_bounded_number_of_topics(spark, tmp_path, monkeypatch):
+def test_driver_gets_a_bounded_number_of_topics(spark, tmp_path, monkeypatch):
     for name in ("LISTED_TOPICS", "LISTED_GROUPS"):
         monkeypatch.setattr(job, name, 3)
     log = Log(tmp_path / "store")
@@ -168,7 +170,7 @@ def test_slots_are_few_and_columns_are_whole_slots(length):
         assert length < 6 * HOUR or heat >= HOUR
 
 
-# The page of `report` in a real browser: what is drawn, zoom, both themes, and nothing from elsewhere.
+# The page of `report` in a real browser: its charts, zoom, both themes, and no requests to other servers.
 
 PAGE_HOUR = 3_600_000
 BEGIN = 1_763_942_400_000  # Mon 24 Nov 2025 00:00 UTC
@@ -188,7 +190,7 @@ document.body.dataset.back = getComputedStyle(document.body).backgroundColor;
 
 
 def three_days() -> Report:
-    """72 slots of an hour, twelve topics."""
+    """Return a report of 72 slots of an hour, and twelve topics."""
     found = Report("/stores/broker-a", BEGIN + 80 * PAGE_HOUR, {"subscribe": "orders"}, messages=720_000,
                    bytes=900 << 20,
                    begin=BEGIN + 5, end=BEGIN + 72 * PAGE_HOUR - 1, topicCount=5_012, queueCount=20_000,
@@ -229,7 +231,7 @@ def part(page: str, name: str) -> str:
 
 @pytest.fixture
 def shown(tmp_path):
-    """shown(report, hash, script) -> the page as the browser made it of the report; no complaint was made."""
+    """shown(report, hash, script) -> the page as the browser rendered the report, without errors."""
     browser = Browser(tmp_path / "profile")
 
     def show(found: Report, state: str = "zone=utc", script: str = "") -> str:
@@ -240,7 +242,7 @@ def shown(tmp_path):
     return show
 
 
-def test_the_page_asks_nobody_and_holds_any_text():
+def test_page_requests_nothing_and_holds_any_text():
     page = render(three_days())
     own = page.partition('id="data"')[0] + page.rpartition("<script>")[2]
     assert "default-src 'none'" in page
@@ -256,8 +258,8 @@ def test_charts_have_axes_with_dates_and_units(shown):
     rate, latency, heat = (part(page, name) for name in ("rate", "latency", "heat"))
     for chart in (rate, latency, heat):
         assert "time (UTC)" in chart and "25 Nov 2025" in chart and ">12:00</text>" in chart
-    assert "messages a second" in rate and rate.count("<polyline") == 9 and "5,004 other topics" in rate
-    assert "from the client to the store" in latency and ">10 s</text>" in latency and ">1 ms</text>" in latency
+    assert "messages per second" in rate and rate.count("<polyline") == 9 and "5,004 other topics" in rate
+    assert "latency from client to store" in latency and ">10 s</text>" in latency and ">1 ms</text>" in latency
     assert latency.count("<polyline") == 5  # p90 has a gap
     assert heat.count('class="cell"') > 12 * 60 and "the 12 busiest of 5,012 topics" in heat and "by hour" in heat
     sizes = part(page, "sizes")
@@ -267,22 +269,22 @@ def test_charts_have_axes_with_dates_and_units(shown):
 
 
 @needs_browser
-def test_tables_say_who_is_behind(shown):
+def test_tables_show_which_groups_and_slaves_are_behind(shown):
     text = text_of(shown(three_days()))
     for wanted in ("720 k", "900 MiB", "billing orders 1,234 4 2 h 26 Nov 2025 22:00:00", "stored by 2 masters",
                    "/stores/broker-a-s 4 KiB 3 1 min", f"{html.escape(END_OF_SCRIPT)} orders 9,000 1.29 %",
-                   "Made 27 Nov 2025 08:00:00 by rmqha", "with subscribe orders", "each CRC was compared",
+                   "Made 27 Nov 2025 08:00:00 by rmqha", "with subscribe orders", "every CRC was checked",
                    "and 5,000 more topics"):
         assert wanted in text, (wanted, text)
 
 
 @needs_browser
-def test_a_time_is_chosen_with_the_pointer_and_scales_with_buttons(shown):
+def test_time_is_selected_with_the_pointer_and_scales_with_buttons(shown):
     page = shown(three_days(), "zone=utc&theme=dark", DRAG)
     chosen = re.search(r'class="range">(\d+ \w+ 2025) ([\d:]+) to (\d+ \w+ 2025) ([\d:]+) \(UTC\)', page)
     assert chosen and chosen.group(1) == chosen.group(3) == "25 Nov 2025", page[:300]
     rate = part(page, "rate")
-    assert "bytes of log a second" in rate and ">5 KiB</text>" in rate and ">2 KiB</text>" in rate  # a log scale
+    assert "bytes of log per second" in rate and ">5 KiB</text>" in rate and ">2 KiB</text>" in rate  # a log scale
     assert part(page, "heat").count('class="cell"') < 12 * 20 and ">06:00</text>" in part(page, "latency")
     rows = part(page, "topics").partition("<tbody>")[2].partition("</tbody>")[0]
     assert rows.count("<tr>") == 1 and ">mail<" in rows
@@ -290,8 +292,8 @@ def test_a_time_is_chosen_with_the_pointer_and_scales_with_buttons(shown):
 
 
 @needs_browser
-def test_little_and_nothing_are_drawn(shown):
-    assert "There are no messages." in text_of(shown(Report("/empty", BEGIN)))
+def test_reports_with_few_or_no_messages_are_drawn(shown):
+    assert "The log has no messages." in text_of(shown(Report("/empty", BEGIN)))
     one = Report("/one", BEGIN, messages=1, bytes=100, begin=BEGIN, end=BEGIN, topicCount=1, queueCount=1,
                  slotBegin=BEGIN, heatMs=1000, wrongCrc=1)
     one.slots = {"messages": [1], "bytes": [100], "p50": [None], "p90": [None], "p99": [None], "max": [None]}

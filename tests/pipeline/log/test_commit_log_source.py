@@ -24,14 +24,15 @@ def rows_of(frame):
 
 
 def written_lines(name: str) -> list[list[str]]:
-    """What the real broker's own reader told of a captured store: see tests/golden/store_java_4.9.7/README.md."""
+    """Return what the real broker's own reader printed about a captured store: see
+    tests/golden/store_java_4.9.7/README.md."""
     text = (support.GOLDEN / f"{name}.txt").read_text("utf-8")
     return [line.split(" ") for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Path:
-    """A stopped store of rmqha: two topics, files of 16 KiB."""
+    """Return a stopped store of rmqha: two topics, files of 16 KiB."""
     root = tmp_path_factory.mktemp("log") / "store"
     with support.open_store(root) as running:
         for number in range(COUNT * 4):
@@ -44,7 +45,7 @@ def store(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def damaged(store, tmp_path) -> Path:
-    """A copy to damage."""
+    """Return a copy to damage."""
     shutil.copytree(store, tmp_path / "copy")
     return tmp_path / "copy"
 
@@ -60,7 +61,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 
 
 def record_at(path: Path, number: int) -> tuple[int, int, int]:
-    """(position, total size, position of the body) of the n-th record of a file."""
+    """Return (position, total size, position of the body) of the n-th record of a file."""
     data, position = path.read_bytes(), 0
     for _ in range(number):
         position += struct.unpack_from(">i", data, position)[0]
@@ -69,7 +70,7 @@ def record_at(path: Path, number: int) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("name", ["normal", "kill"])
-def test_a_store_of_the_real_broker_reads_as_its_own_reader_says(spark, tmp_path, name):
+def test_store_of_the_real_broker_is_read_as_its_own_reader_reads_it(spark, tmp_path, name):
     root = support.unpack_golden(name, tmp_path)
     rows = {(row.topic, row.queueId, row.queueOffset, row.physicalOffset): row
             for row in read(spark, root, decompress="false").collect()}
@@ -82,7 +83,7 @@ def test_a_store_of_the_real_broker_reads_as_its_own_reader_says(spark, tmp_path
         assert (row.tags or "null", row.crcOk) == (tags, True)
 
 
-def test_every_column_is_what_was_put(spark, store):
+def test_every_column_equals_the_message(spark, store):
     rows = rows_of(read(spark, store))
     assert len(rows) == COUNT * 4
     for number, row in enumerate(rows):
@@ -96,7 +97,7 @@ def test_every_column_is_what_was_put(spark, store):
         assert row.bornTimestamp == datetime.fromtimestamp(1_600_000_000, UTC).replace(tzinfo=None)
 
 
-def test_the_table_of_the_older_connector_is_there_and_so_is_kafkas(spark, store):
+def test_table_schemas_of_the_older_connector_and_of_kafka_are_supported(spark, store):
     assert read(spark, store).columns[:9] == ["topic", "flag", "body", "properties", "brokerName", "queueId",
                                               "queueOffset", "bornTimestamp", "storeTimestamp"]
     row = read(spark, store, schema="kafka").where("topic = 'Topic1' and partition = 1 and offset = 7").collect()[0]
@@ -104,7 +105,7 @@ def test_the_table_of_the_older_connector_is_there_and_so_is_kafkas(spark, store
 
 
 def test_cutting_the_log_into_many_ranges_changes_no_row(spark, store, tmp_path, monkeypatch):
-    # one file of all records, so that ranges begin in the middle of records
+    # One file with all records, so that ranges begin in the middle of records.
     from rmqha.pipeline.format_options import Options
     from rmqha.pipeline.log import commit_log_source, ranges
     root = tmp_path / "big"
@@ -130,7 +131,7 @@ def test_cutting_the_log_into_many_ranges_changes_no_row(spark, store, tmp_path,
      lambda number: {(1, 0): 10 <= number // 4 < 20, (0, 1): False}.get((number % 2, number // 2 % 2), True)),
     ({"startingOffsets": "latest"}, lambda number: False),
 ])
-def test_options_choose_messages(spark, store, options, wanted):
+def test_options_select_messages(spark, store, options, wanted):
     rows = rows_of(read(spark, store, **options))
     assert [row.uniqKey for row in rows] == [f"U{number:05d}" for number in range(COUNT * 4) if wanted(number)]
 
@@ -142,7 +143,7 @@ def test_offsets_of_the_log_need_not_be_those_of_records(spark, store):
     assert [row.physicalOffset for row in found] == offsets[20:100]
 
 
-def test_times_choose_messages(spark, store):
+def test_times_select_messages(spark, store):
     rows = rows_of(read(spark, store).selectExpr("*", "unix_millis(storeTimestamp) as ms"))
     begin, end = rows[30].ms, rows[-20].ms
     found = rows_of(read(spark, store, startingTimestamp=str(begin), endingTimestamp=str(end)))
@@ -156,7 +157,7 @@ def test_times_choose_messages(spark, store):
         if low <= row.ms < high]
 
 
-def test_headers_are_the_properties_in_kafkas_shape(spark, store):
+def test_headers_are_the_properties_in_kafkas_format(spark, store):
     rows = rows_of(read(spark, store))
     frame = read(spark, store, schema="kafka", includeHeaders="true")
     assert frame.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
@@ -166,17 +167,17 @@ def test_headers_are_the_properties_in_kafkas_shape(spark, store):
     assert headers == [row.properties for row in rows]
 
 
-def test_filters_are_pushed_only_when_it_is_asked_for(spark, store):
+def test_filters_are_pushed_down_only_on_request(spark, store):
     condition = "topic = 'Topic1' and queueId = 1 and queueOffset >= 10 and physicalOffset > 0 and keys like 'key-%'"
     wanted = [f"U{number:05d}" for number in range(COUNT * 4) if number % 4 == 3 and number // 4 >= 10]
     pushed = read(spark, store, pushFilters="true").where(condition)
     assert [row.uniqKey for row in rows_of(pushed)] == wanted
     frame = read(spark, store)
     assert [row.uniqKey for row in rows_of(frame.where(condition))] == wanted
-    assert frame.count() == COUNT * 4  # what one query filters is there for the next
+    assert frame.count() == COUNT * 4  # the filter of one query does not affect the next
 
 
-def test_a_flipped_byte_shows_in_each_mode(spark, damaged):
+def test_flipped_byte_shows_in_each_mode(spark, damaged):
     path = segments(damaged)[1]
     position, size, body_at = record_at(path, 5)
     overwrite(path, body_at, b"X")
@@ -190,7 +191,7 @@ def test_a_flipped_byte_shows_in_each_mode(spark, damaged):
         read(spark, damaged, mode="FAILFAST").count()
 
 
-def test_a_hole_is_a_row_with_its_place_and_length(spark, damaged):
+def test_gap_is_a_row_with_its_place_and_length(spark, damaged):
     path = segments(damaged)[1]
     position, size, _ = record_at(path, 5)
     overwrite(path, position, bytes(size))
@@ -202,7 +203,7 @@ def test_a_hole_is_a_row_with_its_place_and_length(spark, damaged):
         read(spark, damaged, mode="FAILFAST").count()
 
 
-def test_a_torn_tail_ends_the_log(spark, damaged):
+def test_torn_tail_ends_the_log(spark, damaged):
     path = [each for each in segments(damaged) if any(each.read_bytes())][-1]
     data, position = path.read_bytes(), 0
     while struct.unpack_from(">i", data, position + 4)[0] == MESSAGE_MAGIC_CODE:
@@ -212,7 +213,7 @@ def test_a_torn_tail_ends_the_log(spark, damaged):
     assert read(spark, damaged, mode="FAILFAST").count() == COUNT * 4 - 1
 
 
-def test_a_missing_file_is_data_loss_unless_it_is_the_first(spark, damaged):
+def test_missing_file_is_data_loss_unless_it_is_the_first(spark, damaged):
     files = segments(damaged)
     files[0].unlink()
     left = read(spark, damaged).count()
@@ -223,7 +224,7 @@ def test_a_missing_file_is_data_loss_unless_it_is_the_first(spark, damaged):
     assert 0 < read(spark, damaged, failOnDataLoss="false").count() < left
 
 
-def test_a_file_that_vanishes_while_it_is_read_is_an_error_in_the_driver(spark, damaged):
+def test_file_that_vanishes_during_reading_is_an_error_in_the_driver(spark, damaged):
     planned = read(spark, damaged)
     assert planned.count() == COUNT * 4  # the ranges are planned now
     path = segments(damaged)[1]
@@ -266,44 +267,44 @@ def test_folders_files_and_globs_are_paths(spark, store):
     assert read(spark, store / "commitlog" / "0*").count() == COUNT * 4
     one = read(spark, segments(store)[1]).count()
     assert 0 < one < COUNT * 4
-    # what is named twice is there once
+    # A file that is named twice is read once.
     assert spark.read.format(FORMAT).load([str(store), str(segments(store)[1])]).count() == COUNT * 4
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"path": "{root}/config"}, "is no store: it has neither a folder commitlog"),
-    ({"path": "{root}/nowhere"}, "there is no such folder or file"),
+    ({"path": "{root}/config"}, "is not a store: it has neither a folder commitlog"),
+    ({"path": "{root}/nowhere"}, "no such folder or file"),
     ({"path": "{root}/noth*ng"}, "nothing matches"),
     ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
     ({"mode": "STRICT"}, "is not one of PERMISSIVE, DROPMALFORMED, FAILFAST"),
     ({"verifyCrc": "maybe"}, "is not true or false"),
-    ({"maxOffsetsPerTrigger": "-1"}, "a whole number from 1 on"),
+    ({"maxOffsetsPerTrigger": "-1"}, "a whole number of at least 1"),
     ({"startingOffsets": "{broken"}, "earliest, latest, an offset of the commit log, or JSON"),
-    ({"startingOffsets": '{"T": {"0": -1}}'}, "leaves nothing of queue 0"),
+    ({"startingOffsets": '{"T": {"0": -1}}'}, "selects nothing of queue 0"),
     ({"startingOffsetsByTimestamp": '{"T": {"0": -1}}'}, "is not JSON such as .* \\(milliseconds\\)"),
     ({"startingTimestamp": "1", "startingOffsetsByTimestamp": "{}"}, "contradict each other"),
     ({"startingTimestamp": "1", "startingOffsets": "latest"}, "contradict each other"),
     ({"startingTimestamp": "2", "endingTimestamp": "1"}, "=2 is later than endingTimestamp=1"),
-    ({"includeHeaders": "true"}, "includeHeaders is for schema=kafka"),
+    ({"includeHeaders": "true"}, "includeHeaders needs schema=kafka"),
     ({"subscribe": "A", "subscribePattern": "B"}, "not both"),
     ({"subscribePattern": "("}, "is not a pattern"),
-    ({"columns": "topic,bodies"}, "there is no column 'bodies'"),
+    ({"columns": "topic,bodies"}, "unknown column 'bodies'"),
     ({"maxPartitionBytes": "lots"}, "a number of bytes such as"),
 ])
-def test_wrong_options_are_told_in_the_driver(spark, store, change, message):
+def test_invalid_options_are_reported_in_the_driver(spark, store, change, message):
     options = {"path": str(store), **{name: value.format(root=store) if name == "path" else value
                                       for name, value in change.items()}}
     with pytest.raises(Exception, match=message):
         spark.read.format(FORMAT).options(**options).load().count()
 
 
-def test_an_empty_store_is_an_empty_table(spark, tmp_path):
+def test_empty_store_is_an_empty_table(spark, tmp_path):
     with support.open_store(tmp_path / "store"):
         (tmp_path / "empty" / "commitlog").mkdir(parents=True)
     assert read(spark, tmp_path / "store").count() == read(spark, tmp_path / "empty").count() == 0
 
 
-def test_columns_can_be_chosen_by_schema(spark, store):
+def test_columns_can_be_selected_by_schema(spark, store):
     frame = spark.read.format(FORMAT).schema("queueOffset bigint, topic string").load(str(store))
     assert sorted(map(tuple, frame.collect()))[:2] == [(0, "Topic0"), (0, "Topic0")]
     with pytest.raises(Exception, match="column queueOffset is bigint, not string"):

@@ -19,7 +19,6 @@ from tests.store import support
 from tests.support.wait import wait_until
 
 # The format rocketmq-commitlog as a stream: each record once, across restarts, rolling files and deletion.
-#
 # RMQHA_STREAM_RESTARTS sets how often the query fails and is started again; `python -m tests.faults.streams` kills it.
 
 FORMAT = "rocketmq-commitlog"
@@ -27,22 +26,22 @@ RESTARTS = int(os.environ.get("RMQHA_STREAM_RESTARTS", "4"))
 
 
 class Sink:
-    """Runs a query and keeps what each batch brought; a batch that comes again must bring the same."""
+    """Runs a query and keeps the contents of each batch; a repeated batch must have the same contents."""
 
     def __init__(self, spark, root: Path, checkpoint: Path, **options) -> None:
         self.spark, self.root, self.checkpoint, self.options = spark, root, checkpoint, options
         self._taken: dict[int, list[str]] = {}
         self._now: list[int] = []  # batches of this start of the query
         self.kill: Kill | None = None
-        self.then = lambda last_offset: None  # is called within each batch
+        self.then = lambda last_offset: None  # called within each batch
 
     def run(self, kill: "Kill | None" = None) -> None:
-        """One start of the query with Trigger.AvailableNow."""
+        """Start the query once with Trigger.AvailableNow."""
         self._now, self.kill = [], kill
         run_to_end(self._writer().trigger(availableNow=True).start)
 
     def run_until(self, done) -> None:
-        """A start without an end, stopped when `done`."""
+        """Start the query without an end; stop it when `done`."""
         self._now, self.kill = [], None
         run_until(self._writer().start, done)
 
@@ -74,7 +73,7 @@ class Sink:
 
 
 class Kill(NamedTuple):
-    """Where a query dies: in the `batch`th batch after its start, before or after the sink took it."""
+    """The moment when a query fails: in the `batch`th batch after its start, before or after the sink has stored it."""
 
     batch: int
     before: bool
@@ -140,7 +139,7 @@ def test_available_now_ends_where_the_log_ended_when_it_began(spark, tmp_path):
     assert sink.keys == numbers(0, 140)
 
 
-def test_a_new_query_begins_at_the_end(spark, tmp_path):
+def test_new_query_begins_at_the_end(spark, tmp_path):
     sink = Sink(spark, tmp_path / "store", tmp_path / "checkpoint")
     with support.open_store(tmp_path / "store") as store:
         put(store, 0, 30)
@@ -159,7 +158,7 @@ def test_deleted_files_fail_the_query_unless_data_loss_is_allowed(spark, tmp_pat
     first = sorted((tmp_path / "store" / "commitlog").iterdir())
     for path in first[:3]:
         path.unlink()
-    with pytest.raises(Exception, match=f"begins at offset {int(first[3].name)}, the stream has come to"):
+    with pytest.raises(Exception, match=f"begins at offset {int(first[3].name)}, the stream has read up to"):
         sink.run()
     assert sink.keys == numbers(0, 40)
     sink.options["failOnDataLoss"] = "false"
@@ -168,7 +167,7 @@ def test_deleted_files_fail_the_query_unless_data_loss_is_allowed(spark, tmp_pat
     assert left == numbers(240 - len(left), 240) and 0 < len(left) < 200
 
 
-def test_another_log_in_the_place_of_the_one_is_noticed(spark, tmp_path):
+def test_another_log_in_its_place_is_noticed(spark, tmp_path):
     sink = Sink(spark, tmp_path / "store", tmp_path / "checkpoint", startingOffsets="earliest")
     with support.open_store(tmp_path / "store") as store:
         put(store, 0, 100)
@@ -176,11 +175,11 @@ def test_another_log_in_the_place_of_the_one_is_noticed(spark, tmp_path):
     shutil.rmtree(tmp_path / "store")
     with support.open_store(tmp_path / "store") as store:
         put(store, 0, 5)
-    with pytest.raises(Exception, match="what lies there now is another log, or was cut off"):
+    with pytest.raises(Exception, match="a different log is there now, or this one was truncated"):
         sink.run()
 
 
-def test_a_remounted_store_goes_on_and_progress_tells_how_far_behind(spark, tmp_path):
+def test_remounted_store_continues_and_progress_reports_the_lag(spark, tmp_path):
     from rmqha.pipeline.streams import lag_of
     sink = Sink(spark, tmp_path / "mnt" / "*", tmp_path / "checkpoint", startingOffsets="earliest",
                 maxOffsetsPerTrigger="60", maxBytesPerTrigger="1g")
@@ -198,7 +197,7 @@ def test_a_remounted_store_goes_on_and_progress_tells_how_far_behind(spark, tmp_
     assert 20 * 300 < first.size < 20 * 900
 
 
-def test_a_second_query_on_the_same_checkpoint_ends_the_first_or_is_refused(spark, tmp_path):
+def test_second_query_on_the_same_checkpoint_ends_the_first_or_is_refused(spark, tmp_path):
     sink = Sink(spark, tmp_path / "store", tmp_path / "checkpoint", startingOffsets="earliest",
                 maxOffsetsPerTrigger="20")
     with support.open_store(tmp_path / "store") as store:
@@ -216,7 +215,7 @@ def test_a_second_query_on_the_same_checkpoint_ends_the_first_or_is_refused(spar
     assert sink.keys == numbers(0, 100)
 
 
-def test_a_record_counts_once_it_is_whole(tmp_path):
+def test_record_counts_when_it_is_complete(tmp_path):
     from rmqha.pipeline.log.log_ends import log_end
     from rmqha.pipeline.log.log_scan import find_logs
     with support.open_store(tmp_path / "store") as store:
@@ -231,11 +230,11 @@ def test_a_record_counts_once_it_is_whole(tmp_path):
     assert log_end(find_logs([str(tmp_path / "store")])[0]) == begin + size
 
 
-# A stream knows a log by its bytes: remounted, swapped, copied, replaced, cut off, vanished.
+# A stream identifies a log by its bytes: remounted, swapped, copied, replaced, truncated, vanished.
 
 
 def put_known(root, first: int, count: int, mark: str = "") -> list[str]:
-    """Add messages to a store; their keys."""
+    """Add messages to a store; return their keys."""
     keys = [f"{mark}{number}" for number in range(first, first + count)]
     with support.open_store(root) as store:
         for key in keys:
@@ -249,7 +248,7 @@ def files(root) -> list:
 
 @pytest.fixture
 def mounts(tmp_path):
-    """A folder under which stores are mounted, and a store in it with 200 messages in four files."""
+    """Return a folder under which stores are mounted, and a store in it with 200 messages in four files."""
     put_known(tmp_path / "mnt" / "a", 0, 200, "a")
     return tmp_path / "mnt"
 
@@ -258,7 +257,7 @@ def stream_of(mounts, **options: str) -> DrivenStream:
     return DrivenStream(mounts / "*", **{"startingOffsets": "earliest", **options})
 
 
-def test_a_remounted_store_goes_on_where_it_was(mounts):
+def test_remounted_store_continues_from_its_place(mounts):
     stream = stream_of(mounts)
     assert len(stream.rest()) == 200
     (mounts / "a").rename(mounts / "z")
@@ -272,7 +271,7 @@ def test_a_remounted_store_goes_on_where_it_was(mounts):
     assert [each["path"] for each in json.loads(stream.offset)["logs"].values()] == [str(mounts / "y" / "commitlog")]
 
 
-def test_swapped_mounts_go_on_each_where_it_was(mounts):
+def test_swapped_mounts_continue_each_from_its_place(mounts):
     put_known(mounts / "b", 0, 20, "b")
     stream = stream_of(mounts)
     assert len(stream.rest()) == 220
@@ -283,7 +282,7 @@ def test_swapped_mounts_go_on_each_where_it_was(mounts):
     assert sorted(stream.rest()) == sorted(new)
 
 
-def test_a_master_and_its_slave_with_the_same_bytes_are_two_logs(mounts):
+def test_master_and_slave_with_the_same_bytes_are_two_logs(mounts):
     shutil.copytree(mounts / "a", mounts / "slave")
     stream = stream_of(mounts)
     assert len(stream.rest()) == 400
@@ -291,15 +290,16 @@ def test_a_master_and_its_slave_with_the_same_bytes_are_two_logs(mounts):
     assert stream.rest() == new
     (mounts / "slave").rename(mounts / "other")
     shutil.rmtree(mounts / "a")
-    shutil.copytree(mounts / "other", mounts / "a")  # as if a slave had lost what only its master had
+    # As if a slave had lost bytes that only its master had.
+    shutil.copytree(mounts / "other", mounts / "a")
     stream.start()
-    with pytest.raises(PipelineError, match="cut off and written anew|is not there any more|is another log"):
+    with pytest.raises(PipelineError, match="truncated and rewritten|no longer exists there|is another log"):
         put_known(mounts / "a", 200, 5, "other")
         stream.rest()
 
 
 @pytest.mark.parametrize("starting, expected", [("earliest", 25), ("latest", 5)])
-def test_an_unknown_store_begins_as_starting_offsets_says(mounts, starting, expected):
+def test_unknown_store_begins_at_starting_offsets(mounts, starting, expected):
     stream = stream_of(mounts, startingOffsets=starting)
     stream.rest()
     put_known(mounts / "b", 0, 20, "b")
@@ -308,7 +308,7 @@ def test_an_unknown_store_begins_as_starting_offsets_says(mounts, starting, expe
     assert len(before + stream.rest()) == expected
 
 
-def test_a_store_without_messages_is_known_from_then_on(mounts):
+def test_store_without_messages_is_identified_from_then_on(mounts):
     with support.open_store(mounts / "b"):
         pass
     stream = stream_of(mounts, startingOffsets="latest")
@@ -320,20 +320,20 @@ def test_a_store_without_messages_is_known_from_then_on(mounts):
     assert stream.rest() == keys
 
 
-def test_a_vanished_store_is_an_error_or_goes_on_when_it_is_back(mounts, tmp_path):
+def test_vanished_store_is_an_error_or_continues_after_its_return(mounts, tmp_path):
     put_known(mounts / "b", 0, 20, "b")
     stream = stream_of(mounts)
     assert len(stream.rest()) == 220
     (mounts / "b").rename(tmp_path / "unmounted")
     for _ in range(2):
-        with pytest.raises(PipelineError, match="b/commitlog: the log of which the stream has taken all up to offset"):
+        with pytest.raises(PipelineError, match="b/commitlog: the log that the stream has read up to offset"):
             stream.batch()
         stream.start()
     stream.options["failOnDataLoss"] = "false"
     stream.start()
     new = put_known(mounts / "a", 200, 3, "a")
     assert stream.rest() == new
-    (mounts / "b").mkdir()  # where it is mounted, empty
+    (mounts / "b").mkdir()  # an empty mount point
     assert stream.rest() == []
     (mounts / "b").rmdir()
     (tmp_path / "unmounted").rename(mounts / "b")
@@ -341,12 +341,12 @@ def test_a_vanished_store_is_an_error_or_goes_on_when_it_is_back(mounts, tmp_pat
     assert stream.rest() == new
 
 
-def test_another_log_in_its_place_is_an_error_or_begins_anew(mounts):
+def test_another_log_in_its_place_is_an_error_or_begins_from_scratch(mounts):
     stream = stream_of(mounts)
     stream.rest()
     shutil.rmtree(mounts / "a")
     keys = put_known(mounts / "a", 0, 250, "new")  # longer than the other was
-    with pytest.raises(PipelineError, match="what lies there now is another log"):
+    with pytest.raises(PipelineError, match="a different log is there now"):
         stream.batch()
     stream.options["failOnDataLoss"] = "false"
     stream.start()
@@ -354,7 +354,7 @@ def test_another_log_in_its_place_is_an_error_or_begins_anew(mounts):
     assert stream.rest() == [] and len(json.loads(stream.offset)["logs"]) == 1
 
 
-def test_a_log_that_was_cut_off_and_written_anew_is_an_error(mounts):
+def test_log_that_was_truncated_and_rewritten_is_an_error(mounts):
     put_known(mounts / "a", 200, 10, "a")
     stream = stream_of(mounts)
     assert len(stream.rest()) == 210
@@ -362,11 +362,12 @@ def test_a_log_that_was_cut_off_and_written_anew_is_an_error(mounts):
     end = json.loads(stream.offset)["logs"].popitem()[1]["offset"] - int(path.name)
     data = bytearray(path.read_bytes())
     assert end > 600
-    data[end - 100:] = bytes(len(data) - end + 100)  # as if power had failed, and the last was never flushed
+    # As if power had failed, and the last bytes were never flushed.
+    data[end - 100:] = bytes(len(data) - end + 100)
     path.write_bytes(data)
     keys = put_known(mounts / "a", 300, 20, "a")
     for again in (False, True):
-        with pytest.raises(PipelineError, match="was cut off and written anew before offset"):
+        with pytest.raises(PipelineError, match="was truncated and rewritten before offset"):
             stream.batch()
         if not again:
             stream.start()
@@ -376,18 +377,19 @@ def test_a_log_that_was_cut_off_and_written_anew_is_an_error(mounts):
     assert found == keys[-len(found):] and len(found) >= 18
 
 
-def test_the_first_batch_is_the_same_when_it_is_repeated(mounts):
+def test_first_batch_is_the_same_when_it_is_repeated(mounts):
     stream = stream_of(mounts, startingOffsets="latest")
     begin = json.dumps(stream.reader.initialOffset())
     keys = put_known(mounts / "a", 200, 10, "a")
     end = json.dumps(stream.reader.latestOffset(json.loads(begin), stream.reader.getDefaultReadLimit()))
-    stream.start()  # Spark asks again for the first offset, which is another one now
+    # Spark requests the first offset again, which is a different one now.
+    stream.start()
     again = json.dumps(stream.reader.initialOffset())
     assert again != begin
     assert [key for key, *_ in stream.rows(again, end)] == keys
 
 
-def test_offsets_of_the_first_version_go_on(mounts):
+def test_offsets_of_the_first_version_can_be_continued(mounts):
     stream = stream_of(mounts)
     keys = stream.rest()
     place, size = {}, 0
@@ -400,7 +402,7 @@ def test_offsets_of_the_first_version_go_on(mounts):
     assert len(keys) == 200 and size
 
 
-def test_what_is_kept_of_a_log_is_never_more_than_was_taken(mounts):
+def test_kept_anchors_never_lie_beyond_the_offset(mounts):
     log = find_logs([str(mounts / "a")])[0]
     for offset in range(0, log.files_end, 997):
         head, tail = log_ends.head_of(log, offset), log_ends.tail_of(log, offset)
@@ -425,7 +427,7 @@ _VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_s
 
 @settings(max_examples=50, deadline=None)
 @given(_VALUES)
-def test_a_damaged_offset_is_an_error_and_nothing_else(value):
+def test_damaged_offset_is_an_error_and_has_no_other_effect(value):
     for offset in (value, {"version": 2, "logs": value}, {"version": 2, "logs": {"x": value}},
                    {"version": 1, "logs": value}):
         try:

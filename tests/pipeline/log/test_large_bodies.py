@@ -1,4 +1,4 @@
-"""Small logs whose bodies inflate to much: batches are cut, and only a body that is too large alone is bad."""
+"""Small logs whose bodies inflate to large sizes: batches are cut, and only a body that is too large alone is bad."""
 import json
 import os
 import subprocess
@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 def log_of(bodies: list[tuple[bytes, bool]], begin: int = 0) -> bytes:
-    """Records of (body as stored, whether it counts as packed)."""
+    """Return records of (body as stored, whether it is marked as compressed)."""
     data = b""
     for number, (body, packed) in enumerate(bodies):
         data += layout.encode_record(
@@ -59,7 +59,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def small_limits():
-    """1,000 bytes a batch, 3,000 a body."""
+    """Set limits of 1,000 bytes per batch and 3,000 per body."""
     before = columns.BATCH_BODIES, columns.MAX_DECOMPRESSED_SIZE
     columns.BATCH_BODIES, columns.MAX_DECOMPRESSED_SIZE = 1000, 3000
     yield
@@ -112,7 +112,7 @@ def test_batches_have_all_rows_and_few_bytes(folder, described, kafka, data):
         assert body == plain(*given_body) and is_at_its_place
 
 
-def test_batches_are_what_one_batch_would_be(folder):
+def test_batches_together_equal_one_batch(folder):
     described = [(300, "packed"), (20, "stored"), (2000, "packed"), (900, "packed"), (5, "damaged"), (100, "packed")]
     schema = arrow_schema(table_schema(common_options({"path": str(folder)})))
     block, = blocks_of(folder, log_of(stored(described)))
@@ -120,13 +120,14 @@ def test_batches_are_what_one_batch_would_be(folder):
     assert [len(batch) for batch in cut] == [2, 1, 3]
     whole = BlockColumns(block, None, "b", True).batch(schema)
     assert pa.Table.from_batches(cut).to_pylist() == whole.to_pylist()
-    with pytest.raises(BodyError, match="the body of the record at offset [0-9]+ does not decompress: no zlib stream"):
+    with pytest.raises(BodyError,
+                       match="the body of the record at offset [0-9]+ does not decompress: not a zlib stream"):
         list(BlockColumns(block, None, "b", True, keep_bad=False).batches(schema))
     assert len(list(BlockColumns(block, None, "b", True, decompress=False).batches(schema))) == 1
 
 
 @pytest.mark.parametrize("schema", ["rocketmq", "kafka"])
-def test_a_body_too_large_alone_is_bad_by_the_mode(tmp_path, schema):
+def test_body_that_is_too_large_alone_is_bad_according_to_the_mode(tmp_path, schema):
     described = [(800, "packed"), (5000, "packed"), (800, "packed"), (20, "stored")]
     data = log_of(stored(described))
     store, name = store_of(tmp_path, data), "value" if schema == "kafka" else "body"
@@ -180,7 +181,7 @@ print(json.dumps([rows, size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def test_gigabytes_of_bodies_are_read_in_bounded_memory(tmp_path):
-    """2.4 MB of log hold 150 bodies of 16 MiB, 2.3 GiB of them in one block."""
+    """Read 2.4 MB of log with 150 bodies of 16 MiB, 2.3 GiB of them in one block."""
     packed = zlib.compress(bytes(16 * MIB), 9)
     store = store_of(tmp_path, log_of([(packed, True)] * 150))
     assert os.path.getsize(os.path.join(store, "commitlog", "0" * 20)) < 3 * MIB

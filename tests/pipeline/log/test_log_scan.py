@@ -1,4 +1,4 @@
-"""Logs in batches: holes, blanks and ends, bounded memory, and columns made of whole blocks."""
+"""Logs in batches: gaps, blanks and ends, bounded memory, and columns made of whole blocks."""
 import itertools
 import os
 import pickle
@@ -45,7 +45,7 @@ from tests.pipeline.support import DrivenStream
 from tests.store import support
 from tests.support.tiers import in_long
 
-# Batches of so many messages or bytes: over holes, blanks and unwritten ends, in bounded memory, each row once.
+# Batches with a limit in messages or bytes: over gaps, blanks and unwritten ends, in bounded memory, each row once.
 
 
 def made(folder: Path, count: int, body: int = 100, segment: int = 16384) -> Path:
@@ -58,7 +58,7 @@ def files(root: Path) -> list[Path]:
 
 
 def places(data: bytes, count: int) -> list[int]:
-    """Where the first records of a file begin, and the one behind them."""
+    """Return where the first records of a file begin, and the one after them."""
     found = [0]
     for _ in range(count):
         found.append(found[-1] + BLANK.unpack_from(data, found[-1])[0])
@@ -70,7 +70,7 @@ def earliest(root: Path, **options: str) -> DrivenStream:
 
 
 def all_rows(root: Path) -> list[tuple]:
-    """What a batch without a limit gives."""
+    """Return the rows of a batch without a limit."""
     return sorted(itertools.chain.from_iterable(earliest(root).batches()), key=lambda row: row[1])
 
 
@@ -79,7 +79,7 @@ def test_limits_in_messages_and_bytes_hold_over_files_and_stores(tmp_path):
     both = f"{tmp_path}/*"
     rows = list(DrivenStream(both, startingOffsets="earliest", maxOffsetsPerTrigger="70").batches())
     assert [len(batch) for batch in rows] == [70] * 8 + [40]
-    assert len({offset for key, offset, _ in rows[0]}) > 35  # of both stores, each its part
+    assert len({offset for key, offset, _ in rows[0]}) > 35  # of both stores, a share of each
     sized = list(DrivenStream(both, startingOffsets="earliest", maxBytesPerTrigger="20k").batches())
     assert all(sum(size for *_, size in batch) <= 20 << 10 for batch in sized)
     assert sum(sum(size for *_, size in batch) for batch in sized[:-1]) >= (len(sized) - 1) * (18 << 10)
@@ -88,7 +88,7 @@ def test_limits_in_messages_and_bytes_hold_over_files_and_stores(tmp_path):
     assert all(len(batch) == 1 for batch in earliest(other, maxBytesPerTrigger="1").batches())
 
 
-def test_a_stop_at_both_limits(tmp_path):
+def test_both_limits_together(tmp_path):
     root = made(tmp_path / "a", 100)
     size = all_rows(root)[0][2]
     for most, expected in ((10 * size + 5, [10] * 10), (1 << 20, [25] * 4)):
@@ -97,7 +97,7 @@ def test_a_stop_at_both_limits(tmp_path):
 
 
 def damage(path: Path, chance: random.Random) -> None:
-    """Lengths, magic codes, bodies, whole stretches of a file, or its end."""
+    """Damage lengths, magic codes, bodies, whole stretches of a file, or its end."""
     data = bytearray(path.read_bytes())
     begins = places(data, 20)
     for _ in range(chance.randint(1, 4)):
@@ -135,7 +135,7 @@ def test_every_row_of_a_damaged_log_is_in_one_batch(tmp_path, seed):
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 200))
-def test_the_size_of_a_record_is_told_without_its_body_as_with_it(tmp_path_factory, noise, at):
+def test_size_of_a_record_is_the_same_with_and_without_its_body(tmp_path_factory, noise, at):
     folder = tmp_path_factory.mktemp("record")
     make_commit_log(folder / "commitlog", 2, 50, 4096)
     path = files(folder)[0]
@@ -153,7 +153,7 @@ def test_the_size_of_a_record_is_told_without_its_body_as_with_it(tmp_path_facto
         assert size == 0
 
 
-def test_what_was_seen_once_is_not_looked_through_again(tmp_path, monkeypatch):
+def test_scanned_bytes_are_not_scanned_again(tmp_path, monkeypatch):
     root = made(tmp_path / "a", 4000, 1000, 8 << 20)
     stream = earliest(root, maxOffsetsPerTrigger="100")
     read = 0
@@ -170,10 +170,10 @@ def test_what_was_seen_once_is_not_looked_through_again(tmp_path, monkeypatch):
     first, read = read, 0
     for _ in range(5):
         stream.batch()
-    assert read / 5 < 800_000 < first  # what is the batch, and at the end of the log
+    assert read / 5 < 800_000 < first  # the batch, and the end of the log
 
 
-def test_the_end_of_a_log_is_found_by_its_index(tmp_path, monkeypatch):
+def test_end_of_a_log_is_found_by_its_index(tmp_path, monkeypatch):
     with support.open_store(tmp_path / "store", mappedFileSizeCommitLog=1 << 20) as store:
         for number in range(2000):
             support.put(store, support.message("T", 0, b"x" * 100, KEYS=str(number)))
@@ -192,7 +192,7 @@ def test_the_end_of_a_log_is_found_by_its_index(tmp_path, monkeypatch):
     assert log_ends.log_end(log) == end and walks[-1] == log.segments[-1].start
 
 
-def test_a_progress_tells_how_far_it_is_behind(tmp_path):
+def test_progress_reports_the_lag(tmp_path):
     from rmqha.pipeline.streams import Lag, lag_of
     made(tmp_path / "a", 500)
     made(tmp_path / "b", 100)
@@ -202,7 +202,7 @@ def test_a_progress_tells_how_far_it_is_behind(tmp_path):
     assert (metrics["avgOffsetsBehindLatest"], metrics["isEstimated"]) == (270.0, False)
     assert metrics["maxOffsetsBehindLatest"] + metrics["minOffsetsBehindLatest"] == 540
     size = all_rows(tmp_path / "b")[0][2]
-    assert abs(metrics["bytesBehindLatest"] / size / 540 - 1) < 0.05  # and the blanks
+    assert abs(metrics["bytesBehindLatest"] / size / 540 - 1) < 0.05  # plus the blanks
     progress = {"sources": [{"latestOffset": stream.reader.reportLatestOffset()}, {"latestOffset": None},
                             {"latestOffset": "17"}]}
     assert lag_of(progress) == [Lag(270.0, metrics["maxOffsetsBehindLatest"], metrics["minOffsetsBehindLatest"],
@@ -211,7 +211,7 @@ def test_a_progress_tells_how_far_it_is_behind(tmp_path):
     assert (stream.metrics["maxOffsetsBehindLatest"], stream.metrics["bytesBehindLatest"]) == (0, 0)
 
 
-def test_what_is_too_far_behind_is_estimated_and_says_so(tmp_path, monkeypatch):
+def test_large_lag_is_estimated_and_marked_as_an_estimate(tmp_path, monkeypatch):
     from rmqha.pipeline.log import commit_log_stream
     monkeypatch.setattr(commit_log_stream, "_COUNTED_BYTES", 10_000)
     monkeypatch.setattr(commit_log_stream, "_LEAST_COUNTED_BYTES", 10_000)
@@ -228,8 +228,9 @@ def test_few_messages_wait_for_more(tmp_path):
 
 
 @pytest.mark.parametrize("size", [64 << 20, pytest.param(1 << 30, marks=in_long)])
-def test_a_hole_at_record_100_takes_little_memory(tmp_path, size):
-    """The memory of a process like the one in which Spark runs the reader of a stream. A length leads to the end."""
+def test_gap_at_record_100_takes_little_memory(tmp_path, size):
+    """Measure the memory of a process like the one in which Spark runs the reader of a stream. A wrong length leads
+    to the end."""
     root = made(tmp_path / "a", size // 10240, 10_000, size)
     path = files(root)[0]
     with open(path, "r+b") as file:
@@ -259,13 +260,13 @@ print(rows, before, most())"""
 
 @settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.integers(), st.integers(0, 1000), max_size=20), st.integers(0, 5000))
-def test_shares_use_all_there_is_to_give(backlog, most):
+def test_shares_use_the_whole_limit(backlog, most):
     found = shares(backlog, most)
     assert found.keys() == backlog.keys() and all(0 <= found[key] <= backlog[key] for key in backlog)
     assert sum(found.values()) == min(most, sum(backlog.values()))
 
 
-def test_work_at_once_keeps_its_order_and_its_first_error():
+def test_parallel_work_keeps_its_order_and_its_first_error():
     assert at_once(lambda number: number * 2, range(1000)) == list(range(0, 2000, 2))
     assert at_once(lambda number: None, range(50)) == [None] * 50
 
@@ -297,7 +298,7 @@ def test_partitions_are_small_when_pickled_and_not_too_many(tmp_path):
     assert pickle.loads(pickle.dumps(ranges.LogPartition("", ()))).ranges == ()
 
 
-# Where logs end, as a record after record walk tells it too; and that damaged lengths cost no memory.
+# Ends of logs, as a walk record by record finds them, too; and damaged lengths cost no memory.
 
 _HOST = layout.host_to_bytes(("127.0.0.1", 10911))
 _MIB = 1 << 20
@@ -309,14 +310,14 @@ def record(offset: int, time: int = 1, body: bytes = b"body", properties: bytes 
 
 
 def end_by_records(data: bytes) -> int:
-    """The same, the slow way: record by record, each CRC checked, holes skipped byte by byte."""
+    """Return the same in the slow way: record by record, with each CRC checked, and gaps skipped byte by byte."""
     position, seen, end = 0, 0, 0
     while position < len(data):
         if data[position + 4:position + 8] == layout.encode_blank(8)[4:]:
             return len(data)
         size = _whole(data, position)
         if not size and (wrong := _whole(data, position, check_crc=False)):
-            position += wrong  # its CRC is wrong: it counts when something follows it
+            position += wrong  # its CRC is wrong: it counts if a record follows
             continue
         if not size:
             following = [at for at in range(position + 1, len(data)) if _whole(data, at)
@@ -355,7 +356,7 @@ pieces = st.lists(st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(pieces, st.booleans(), st.integers(0, 200), st.sampled_from([100, 700, log_scan.BLOCK]))
-def test_the_end_is_that_of_a_walk_record_by_record(tmp_path_factory, pieces, has_blank, zeros, block):
+def test_end_equals_that_of_a_walk_record_by_record(tmp_path_factory, pieces, has_blank, zeros, block):
     data = b""
     for kind, time, what, properties in pieces:
         if kind == "bytes":
@@ -375,7 +376,7 @@ def test_the_end_is_that_of_a_walk_record_by_record(tmp_path_factory, pieces, ha
         assert file_end(Segment(0, str(path), len(data) + zeros), 0) == end_by_records(data + bytes(zeros))
 
 
-def test_ends_of_many_logs_come_from_tasks_too(spark, tmp_path):
+def test_ends_of_many_logs_are_found_in_tasks_too(spark, tmp_path):
     for number in range(3):
         with support.open_store(tmp_path / f"store-{number}") as store:
             support.put(store, *[support.message(body=b"x" * 100) for _ in range(number * 50)])
@@ -388,7 +389,7 @@ def test_ends_of_many_logs_come_from_tasks_too(spark, tmp_path):
 
 @pytest.fixture
 def big(tmp_path) -> LogFiles:
-    """A sparse GiB: three records; the second says that it goes on for 900 MiB, and all its lengths agree."""
+    """Return a sparse GiB: three records; the second claims to be 900 MiB long, and all its lengths agree."""
     first = record(0)
     head = bytearray(record(len(first), 2, b""))
     total = 900 * _MIB
@@ -405,7 +406,7 @@ def big(tmp_path) -> LogFiles:
 
 
 @pytest.mark.parametrize("check_crc", [True, False])
-def test_a_wrong_length_takes_no_memory(big, check_crc):
+def test_wrong_length_takes_no_memory(big, check_crc):
     size = len(record(0))
     span = ByteRange(big.segments[0].path, 0, 0, 900 * _MIB, 1 << 30, True)
     tracemalloc.start()
@@ -419,7 +420,7 @@ def test_a_wrong_length_takes_no_memory(big, check_crc):
     assert peak < 64 * _MIB
 
 
-def test_a_long_record_is_read_all_the_same(tmp_path):
+def test_long_record_is_read_all_the_same(tmp_path):
     path, long = tmp_path / f"{0:020d}", record(len(record(0)), 1, os.urandom(_MIB) * 20, b"")
     data = record(0) + long
     data += record(len(data), 2)
@@ -432,7 +433,7 @@ def test_a_long_record_is_read_all_the_same(tmp_path):
     assert log_end(find_logs([str(tmp_path)])[0]) == len(record(0)) + len(long)
 
 
-# Columns made of whole blocks say what the decoder of single messages says, whatever is in the records.
+# Columns made of whole blocks equal the decoder's results for single messages, whatever the records contain.
 
 HOSTS = [layout.host_to_bytes(host) for host in (("127.0.0.1", 10911), ("10.1.2.3", 4), ("::1", 5), ("fe80::2", -1))]
 ALL = Options({"columns": ",".join([*ROCKETMQ, *FURTHER])}, ("columns", "schema"), "test")
@@ -454,7 +455,7 @@ records = st.lists(st.tuples(
 
 
 def encode(described, begin: int) -> bytes:
-    """A log from offset `begin` on."""
+    """Return a log from offset `begin` on."""
     data = b""
     for born, stored, body, topic, props, number, queue_id, packed, time in described:
         sys_flag = layout.host_flags(born, stored) | (COMPRESSED_FLAG if packed else 0)
@@ -483,7 +484,7 @@ def text(host) -> str:
 
 
 def check_row(row: dict, data: bytes, base: int) -> None:
-    """One row against the decoder."""
+    """Compare one row with the decoder's result."""
     position = row["physicalOffset"] - base
     message = decode(data, position=position)
     got = {"topic": message.topic, "flag": message.flag, "body": bytes(message.body), "queueId": message.queue_id,
@@ -503,7 +504,7 @@ def check_row(row: dict, data: bytes, base: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(records, st.integers(0, 3))
-def test_columns_are_what_the_decoder_says(folder, described, file_number):
+def test_columns_equal_the_decoders_results(folder, described, file_number):
     start = file_number * 100_000
     data = encode(described, start)
     path = write(folder, data, start, len(data))
@@ -516,14 +517,14 @@ def test_columns_are_what_the_decoder_says(folder, described, file_number):
         check_row(row, data, start)
 
 
-# Zeros, and high bits that make numbers of the head and lengths negative, as well as any bytes.
+# Any bytes, and also zeros, and high bits that make numbers of the head and lengths negative.
 damage_columns = st.tuples(st.integers(0, 3000), st.binary(min_size=1, max_size=40) | st.integers(1, 200).map(bytes)
                    | st.integers(1, 8).map(lambda count: b"\x80" * count))
 
 
 @settings(max_examples=60, deadline=None)
 @given(records, st.lists(damage_columns, max_size=4), st.integers(40, 900), st.booleans())
-def test_damaged_logs_cut_anywhere_give_each_record_once_and_each_hole(folder, described, damages, size, check_crc):
+def test_damaged_logs_cut_anywhere_give_each_record_and_each_gap_once(folder, described, damages, size, check_crc):
     data = bytearray(encode(described, 0))
     for at, what in damages:
         data[at:at + len(what)] = what[:max(len(data) - at, 0)]
@@ -566,7 +567,7 @@ def test_records_with_a_store_time_before_1970_are_read_wherever_ranges_are_cut(
         assert [each[:3] for each in found] == [("record", at, length // 4) for at in range(0, length, length // 4)]
 
 
-def test_a_record_whose_first_zeros_lie_in_a_hole_of_a_sparse_file_is_read_once(folder):
+def test_record_whose_first_zeros_lie_in_a_hole_of_a_sparse_file_is_read_once(folder):
     begin, page = (1 << 16) - 2, 1 << 16
     data = _plain(3, begin)
     assert data[:2] == b"\0\0"
@@ -580,18 +581,18 @@ def test_a_record_whose_first_zeros_lie_in_a_hole_of_a_sparse_file_is_read_once(
         assert list(_found(path, _cut(length, size), length, True)) == whole
 
 
-def test_a_file_that_became_shorter_gives_one_hole_up_to_its_planned_end_wherever_ranges_are_cut(folder):
+def test_file_that_became_shorter_gives_one_gap_up_to_its_planned_end_wherever_ranges_are_cut(folder):
     data = _plain(4)
     size = len(data) // 4
-    for kept, reason in ((2 * size, "the file ends here"), (2 * size + 30, "the record is cut off"),
-                         (3 * size - 1, "the record is cut off")):
+    for kept, reason in ((2 * size, "the file ends here"), (2 * size + 30, "the record is truncated"),
+                         (3 * size - 1, "the record is truncated")):
         path = write(folder, data[:kept], 0, kept)
         wanted = [("record", 0, size, True), ("record", size, size, True), ("hole", 2 * size, 2 * size, reason)]
         for step in range(20, len(data) + 1, 7):
             assert list(_found(path, _cut(len(data), step), len(data), True)) == wanted
 
 
-def test_a_record_within_the_body_of_another_is_the_only_thing_that_cuts_add(folder):
+def test_cuts_only_add_records_within_the_body_of_another(folder):
     first = _plain(2)
     inner_at = len(first) + layout.HEAD_LENGTH + 7
     inner = _plain(3, inner_at)
@@ -612,7 +613,7 @@ def test_a_record_within_the_body_of_another_is_the_only_thing_that_cuts_add(fol
     assert added == {inner_at, inner_at + size, inner_at + 2 * size}
 
 
-def test_the_end_of_a_file_that_became_shorter_lies_behind_its_last_whole_record(folder):
+def test_end_of_a_file_that_became_shorter_is_after_its_last_whole_record(folder):
     data = _plain(4)
     size = len(data) // 4
     for kept in (2 * size, 2 * size + 30, 3 * size - 1):
@@ -622,15 +623,15 @@ def test_the_end_of_a_file_that_became_shorter_lies_behind_its_last_whole_record
 
 @settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=400), records)
-def test_any_bytes_behind_a_log_do_not_move_its_end_back(folder, rest, described):
+def test_bytes_after_a_log_do_not_move_its_end_back(folder, rest, described):
     data = encode(described, 0)
     path = write(folder, data + rest, 0, len(data) + len(rest) + 64)
     log = LogFiles("store", folder, [Segment(0, path, os.path.getsize(path))])
-    # a last record whose properties end with a 0 may look unfinished
+    # A last record whose properties end with a 0 may look unfinished.
     assert log_end(log) >= len(data) or data.endswith(b"\0")
 
 
-def test_a_record_is_found_wherever_it_begins(folder):
+def test_record_is_found_wherever_it_begins(folder):
     data = encode([(HOSTS[0], HOSTS[0], b"x" * 50, "T", b"", number, 0, False, 1) for number in range(9)], 0)
     path, size = write(folder, data, 0, len(data)), len(data) // 9
     fd = os.open(path, os.O_RDONLY)
@@ -643,6 +644,6 @@ def test_a_record_is_found_wherever_it_begins(folder):
         os.close(fd)
 
 
-def test_an_empty_block_has_every_column():
+def test_empty_block_has_every_column():
     block = Block(b"", 0, np.zeros(0, ROW), [], True)
     assert BlockColumns(block, None, None, False).batch(SCHEMA).num_rows == 0

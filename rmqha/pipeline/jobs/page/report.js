@@ -4,7 +4,8 @@ const SECOND = 1000, MINUTE = 60 * SECOND, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
 const COLOURS = 8;
 const whole = { from: data.slotBegin, to: data.slotBegin + Math.max(1, data.slots.messages.length) * data.slotMs };
 const state = { ...whole, utc: false, theme: "", rate: "messages", scale: {}, hidden: {} };
-const drawn = [];  // what is drawn again when the state changes
+// Functions that draw again when the state changes.
+const drawn = [];
 
 // -- words and numbers --
 
@@ -40,7 +41,7 @@ function span(ms) {
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const two = (number) => String(number).padStart(2, "0");
 
-// Of a time in the zone that is shown.
+// The parts of a time in the zone that is shown.
 function parts(ms) {
   const at = new Date(ms - (state.utc ? 0 : new Date(ms).getTimezoneOffset() * MINUTE));
   return { year: at.getUTCFullYear(), month: MONTHS[at.getUTCMonth()], day: at.getUTCDate(), hour: at.getUTCHours(),
@@ -86,7 +87,7 @@ function section(id, title, controls, ...content) {
     el("div", { class: "title" }, el("h2", { id: `${id}-title` }, title), controls), content);
 }
 
-// Buttons of which one is pressed. `choices`: [[value, text], ...]
+// A group of buttons, one of them pressed. `choices`: [[value, text], ...]
 function choice(label, choices, get, set) {
   const buttons = choices.map(([value, text]) => el("button", { type: "button", onclick: () => { set(value); redraw(); } }, text));
   drawn.push(() => buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(get() === choices[at][0]))));
@@ -135,14 +136,14 @@ const SPANS = [1, 10, 100, SECOND, 10 * SECOND, MINUTE, 10 * MINUTE, HOUR, 10 * 
 const FINE_SPANS = [1, 2, 5, 10, 20, 50, 100, 200, 500].concat([1, 2, 5, 10, 20, 30].map((n) => n * SECOND),
   [1, 2, 5, 10, 20, 30].map((n) => n * MINUTE), [1, 2, 5, 10].map((n) => n * HOUR), [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].map((n) => n * DAY));
 const decades = (steps, base, from, to) => Array.from({ length: to - from }, (_, at) => steps.map((step) => step * base ** (from + at))).flat();
-// What an axis counts: how it is said, and where the lines of a logarithmic one are: rough, and fine.
+// The units of an axis: the text of a value, and the lines of a logarithmic axis, coarse and fine.
 const UNITS = {
   count: { say: count, base: 1, rough: decades([1], 10, -6, 16), fine: decades([1, 2, 5], 10, -6, 16) },
   bytes: { say: bytes, base: 1024, rough: decades([1, 10, 100], 1024, 0, 6), fine: decades([1, 2, 5, 10, 20, 50, 100, 200, 500], 1024, 0, 6) },
   span: { say: span, base: 1, rough: SPANS, fine: FINE_SPANS },
 };
 
-// {place(value): 0 to 1, ticks: [value, ...]}. What is below the first line of a logarithmic axis stands at its foot.
+// {place(value): 0 to 1, ticks: [value, ...]}. A value below the first line of a logarithmic axis is drawn at its foot.
 function axis(values, unit, kind) {
   const known = values.filter((value) => value !== null && value > 0);
   const top = known.length ? Math.max(...known) : 1;
@@ -174,7 +175,7 @@ function timeAxis(x, bottom, box) {
     svg("text", { class: "axis", x: box.width - box.right, y: bottom + 50, "text-anchor": "end" }, `time (${zone()})`)];
 }
 
-// A selection with the pointer becomes the range that all charts show.
+// A range selected with the pointer is shown in all charts.
 function zoomable(root, box, onPoint) {
   const at = (event) => {
     const place = root.getBoundingClientRect();
@@ -208,7 +209,7 @@ function zoomable(root, box, onPoint) {
   root.addEventListener("dblclick", () => zoom(whole.from, whole.to));
 }
 
-// describe(): {unit, label, series: [{name, values, colour}]}; values: one for each slot, or null.
+// describe(): {unit, label, series: [{name, values, colour}]}; values: a number or null for each slot.
 function lineChart(id, title, describe, controls, ...notes) {
   const holder = el("div"), legend = el("div", { class: "legend" });
   state.hidden[id] = new Set();
@@ -272,7 +273,7 @@ function runs(values, first, last) {
 
 function rates() {
   const perSecond = (values) => values.map((value) => value * SECOND / data.slotMs);
-  if (state.rate === "bytes") return { unit: "bytes", label: "bytes of log a second", per: "/s",
+  if (state.rate === "bytes") return { unit: "bytes", label: "bytes of log per second", per: "/s",
     series: [{ name: "all topics", values: perSecond(data.slots.bytes), colour: "var(--s0)" }] };
   const named = data.topics.slice(0, COLOURS).map((each, at) => ({ name: each.topic, values: perSecond(each.slots), colour: `var(--s${at})` }));
   const rest = data.topicCount - named.length;
@@ -280,12 +281,12 @@ function rates() {
     const others = data.slots.messages.map((all, slot) => data.topics.slice(0, COLOURS).reduce((left, each) => left - each.slots[slot], all));
     named.push({ name: `${exact(rest)} other topics`, values: perSecond(others), colour: "var(--s8)" });
   }
-  return { unit: "count", label: "messages a second", per: "/s", series: named };
+  return { unit: "count", label: "messages per second", per: "/s", series: named };
 }
 
 function latencies() {
-  const names = [["p50", "half are faster (p50)", 2], ["p90", "9 of 10 (p90)", 0], ["p99", "99 of 100 (p99)", 1], ["max", "slowest", 8]];
-  return { unit: "span", label: "from the client to the store",
+  const names = [["p50", "median (p50)", 2], ["p90", "p90", 0], ["p99", "p99", 1], ["max", "maximum", 8]];
+  return { unit: "span", label: "latency from client to store",
     series: names.map(([key, name, colour]) => ({ name, values: data.slots[key], colour: `var(--s${colour})` })) };
 }
 
@@ -309,7 +310,7 @@ function heatMap() {
     const top = Math.max(1, ...rows.map(([, cells]) => Math.max(0, ...[...cells].filter(visible).map((cell) => cell[1]))));
     const shade = (value) => state.scale.heat === "log" ? 0.1 + 0.9 * Math.log(value) / Math.max(Math.log(top), 1e-9) : Math.max(0.04, value / top);
     const root = svg("svg", { class: "timed", viewBox: `0 0 ${box.width} ${box.height}`, role: "img",
-      "aria-label": `Messages of the ${rows.length} busiest topics, ${span(data.heatMs)} a column` },
+      "aria-label": `Messages of the ${rows.length} busiest topics, ${span(data.heatMs)} per column` },
     timeAxis(x, bottom, box),
     rows.map(([topic, cells], row) => [
       svg("text", { x: box.left - 8, y: box.top + row * 19 + 14, "text-anchor": "end" }, svg("title", {}, topic),
@@ -335,13 +336,13 @@ function heatMap() {
         el("span", { class: "swatch", style: `background: var(--heat); opacity: ${Math.min(1, shade(value)).toFixed(3)}` }), count(value)))));
   });
   const which = data.topicCount > rows.length ? `the ${rows.length} busiest of ${exact(data.topicCount)} topics` : "all topics";
-  return section("heat", step === 1 && data.heatMs < HOUR ? "When topics were busy" : `When topics were busy, by ${data.heatMs === HOUR ? "hour" : span(data.heatMs)}`,
-    scaleChoice("heat"), el("p", { class: "note" }, `A column is ${span(data.heatMs)}; ${which}.`), holder);
+  return section("heat", step === 1 && data.heatMs < HOUR ? "Busy times of topics" : `Busy times of topics, by ${data.heatMs === HOUR ? "hour" : span(data.heatMs)}`,
+    scaleChoice("heat"), el("p", { class: "note" }, `Each column is ${span(data.heatMs)}; ${which}.`), holder);
 }
 
 // -- histograms --
 
-// values: [[power of 2 from which on in parts of 1/steps, messages], ...]; the power is -1 for all below 1.
+// values: [[lower bound as a power of 2 in parts of 1/steps, messages], ...]; the power is -1 for all values below 1.
 function histogram(id, title, values, steps, unit, label, quantiles, ...notes) {
   const holder = el("div");
   drawn.push(() => {
@@ -365,13 +366,13 @@ function histogram(id, title, values, steps, unit, label, quantiles, ...notes) {
       svg("text", { class: "axis", x: (box.left + box.width - box.right) / 2, y: bottom + 44, "text-anchor": "middle" }, label),
       svg("text", { class: "axis", transform: `translate(16 ${(box.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, "messages")));
   });
-  const said = quantiles.max === null ? "" : `Half are below ${UNITS[unit].say(quantiles.p50)}, 99 of 100 below ${UNITS[unit].say(quantiles.p99)}; the most is ${UNITS[unit].say(quantiles.max)}.`;
+  const said = quantiles.max === null ? "" : `p50 ${UNITS[unit].say(quantiles.p50)}, p99 ${UNITS[unit].say(quantiles.p99)}, maximum ${UNITS[unit].say(quantiles.max)}.`;
   return section(id, title, scaleChoice(id), el("p", { class: "note" }, said), notes.map((note) => el("p", { class: "note" }, note)), holder);
 }
 
 // -- tables --
 
-// columns: [[title, value of a row, text of a value, right?], ...]; `order`: number of the column sorted by at first.
+// columns: [[title, value of a row, text of a value, right?], ...]; `order`: index of the initial sort column.
 function table(rows, columns, order, filter) {
   let by = order, down = true, wanted = "";
   const body = el("tbody"), heads = columns.map(([title, , , right], at) => el("th", { class: right ? "right" : null, scope: "col" },
@@ -401,47 +402,47 @@ function topicTable() {
   return section("topics", "Topics", null,
     table(data.topics, [["topic", (row) => row.topic, text], ["messages", (row) => row.messages, exact, right],
       ["share", (row) => row.messages / data.messages, (value) => `${trim(100 * value)} %`, right],
-      ["log", (row) => row.bytes, bytes, right], ["a message", (row) => row.bytes / row.messages, bytes, right],
+      ["log", (row) => row.bytes, bytes, right], ["per message", (row) => row.bytes / row.messages, bytes, right],
       ["queues", (row) => row.queues, exact, right], ["first", (row) => row.begin, moment, right], ["last", (row) => row.end, moment, right]],
     1, data.topics.length > 10 ? "find a topic" : null),
     rest > 0 ? el("p", { class: "note" }, `and ${exact(rest)} more topics with ${exact(data.messages - listed)} messages`) : null);
 }
 
 function groupTable() {
-  if (!data.groupsKnown) return section("groups", "Who has not consumed what", null,
-    el("p", { class: "note" }, "Not known: the store has no config/consumerOffset.json."));
-  if (!data.backlog.length) return section("groups", "Who has not consumed what", null,
+  if (!data.groupsKnown) return section("groups", "Consumer backlog", null,
+    el("p", { class: "note" }, "Unknown: the store has no config/consumerOffset.json."));
+  if (!data.backlog.length) return section("groups", "Consumer backlog", null,
     el("p", { class: "note" }, "No group has an offset in any of these topics."));
   const behind = data.backlog.filter((row) => row.messages > 0), rest = data.groupCount - data.backlog.length;
   const age = (row) => row.since === null ? null : data.end - row.since;
-  return section("groups", "Who has not consumed what", null,
-    el("p", { class: "note" }, "By the offsets in the store's config/consumerOffset.json. Waiting: age of the oldest message not consumed, when the last " +
-      "one of this log was stored. Deleted: messages that are no more in the log, and that the group can't get any more."),
+  return section("groups", "Consumer backlog", null,
+    el("p", { class: "note" }, "From the offsets in the store's config/consumerOffset.json. Waiting: the age of the oldest unconsumed message when the last " +
+      "message of this log was stored. Deleted: messages that are no longer in the log, so that the group can't get them."),
     table(data.backlog, [["group", (row) => row.group, text], ["topic", (row) => row.topic, text], ["behind", (row) => row.messages, exact, right],
       ["of these deleted", (row) => row.lost, exact, right], ["waiting", age, (value) => value === null ? "-" : span(value), right],
       ["since", (row) => row.since, (value) => value === null ? "-" : moment(value), right]], 2, data.backlog.length > 10 ? "find a group" : null),
-    el("p", { class: "note" }, rest > 0 ? `and ${exact(rest)} more pairs of group and topic that are less behind`
+    el("p", { class: "note" }, rest > 0 ? `and ${exact(rest)} more pairs of group and topic with a smaller backlog`
       : behind.length ? "" : "All groups have consumed everything."));
 }
 
 function replication() {
   const changes = data.writers.length - 1;
-  const parts = [el("p", { class: "note" }, changes > 0 ? `The messages were stored by ${data.writers.length} masters: the role moved, or a broker got another address.`
-    : "One broker stored all messages, as master."),
+  const parts = [el("p", { class: "note" }, changes > 0 ? `The messages were stored by ${data.writers.length} masters: the master changed, or a broker got another address.`
+    : "One master stored all messages."),
   table(data.writers, [["stored by", (row) => row.host, text], ["messages", (row) => row.messages, exact, right], ["first", (row) => row.begin, moment, right],
     ["last", (row) => row.end, moment, right]], 2)];
   if (data.slaves.length) parts.push(table(data.slaves, [["slave", (row) => row.store, text], ["lacks", (row) => row.bytes, bytes, right],
     ["messages", (row) => row.messages, exact, right], ["behind", (row) => row.since === null ? 0 : Math.max(0, data.end - row.since), (value) => value ? span(value) : "-", right],
     ["ends at offset", (row) => row.end, exact, right]], 1));
-  else parts.push(el("p", { class: "note" }, "How far the slaves are is not in a master's store: --slave STORE compares with a slave's."));
+  else parts.push(el("p", { class: "note" }, "A master's store does not show how far its slaves are. Use --slave STORE to compare with a slave's store."));
   return section("replication", "Replication", null, parts);
 }
 
 function keys() {
   if (!data.hottest.length) return section("keys", "Hot keys", null, el("p", { class: "note" }, data.keyUses
-    ? `No key stands out: about ${count(data.keyCount)} keys were used ${count(data.keyUses)} times.` : "No message has a key."));
+    ? `No hot key was found: about ${count(data.keyCount)} keys were used ${count(data.keyUses)} times.` : "No message has a key."));
   return section("keys", "Hot keys", null, el("p", { class: "note" }, `About ${count(data.keyCount)} keys were used ${count(data.keyUses)} times, ` +
-    `${trim(data.keyUses / Math.max(1, data.keyCount))} times each. These stand out:`),
+    `${trim(data.keyUses / Math.max(1, data.keyCount))} times each. The most frequent keys:`),
   table(data.hottest, [["key", (row) => row.key, text], ["topic", (row) => row.topic, text], ["messages", (row) => row.messages, exact, right],
     ["of all uses", (row) => row.messages / data.keyUses, (value) => `${trim(100 * value)} %`, right]], 2));
 }
@@ -458,13 +459,13 @@ function tiles() {
   const peak = Math.max(0, ...data.slots.messages) * SECOND / data.slotMs;
   return el("div", { class: "tiles" },
     tile("messages", count(data.messages), `${count(data.topicCount)} topics, ${count(data.queueCount)} queues`),
-    tile("log", bytes(data.bytes), data.messages ? `${bytes(data.bytes / data.messages)} a message` : ""),
-    tile("within", span(data.end - data.begin), `${count(data.messages / seconds)} messages/s, ${bytes(data.bytes / seconds)}/s`),
-    tile("most", `${count(peak)}/s`, `messages, over ${span(data.slotMs)}`),
-    tile("client to store", data.latency.p50 === null ? "unknown" : span(data.latency.p50), data.latency.p99 === null ? "" : `half; 99 of 100 within ${span(data.latency.p99)}`),
+    tile("log", bytes(data.bytes), data.messages ? `${bytes(data.bytes / data.messages)} per message` : ""),
+    tile("time span", span(data.end - data.begin), `${count(data.messages / seconds)} messages/s, ${bytes(data.bytes / seconds)}/s`),
+    tile("peak", `${count(peak)}/s`, `messages, over ${span(data.slotMs)}`),
+    tile("client to store", data.latency.p50 === null ? "unknown" : span(data.latency.p50), data.latency.p99 === null ? "" : `p50; p99 ${span(data.latency.p99)}`),
     data.groupsKnown ? tile("not consumed", count(data.backlogTotal), `${count(data.groupCount)} pairs of group and topic`) : null,
-    tile("damaged", damaged ? count(damaged) : "nothing", damaged ? `${count(data.wrongCrc)} wrong CRCs, ${count(data.holes)} places without a record (${bytes(data.holeBytes)})`
-      : "each CRC was compared", damaged ? "bad" : "good"));
+    tile("damaged", damaged ? count(damaged) : "none", damaged ? `${count(data.wrongCrc)} wrong CRCs, ${count(data.holes)} places without a record (${bytes(data.holeBytes)})`
+      : "every CRC was checked", damaged ? "bad" : "good"));
 }
 
 function zoom(from, to) {
@@ -491,8 +492,8 @@ function bar() {
     range.textContent = `${moment(state.from)} to ${moment(state.to)} (${zone()})`;
     all.disabled = state.from <= whole.from && state.to >= whole.to;
   });
-  const zones = button("UTC", "times in UTC, or of this computer", () => { state.utc = !state.utc; redraw(); });
-  const themes = button("◐", "dark or light", () => {
+  const zones = button("UTC", "times in UTC or in local time", () => { state.utc = !state.utc; redraw(); });
+  const themes = button("◐", "dark or light theme", () => {
     const dark = state.theme ? state.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     state.theme = dark ? "light" : "dark";
     redraw();
@@ -502,7 +503,7 @@ function bar() {
     button("+", "zoom in", () => scale(0.5)), button("−", "zoom out", () => scale(2)), all, zones, themes));
 }
 
-// The state stands in the address, so that a view can be handed on.
+// The state is in the address, so that a view can be shared.
 function readHash() {
   const given = new URLSearchParams(location.hash.slice(1));
   const number = (name, fallback) => Number.isFinite(parseFloat(given.get(name))) ? parseFloat(given.get(name)) : fallback;
@@ -534,17 +535,17 @@ function page() {
   const made = el("p", { class: "dim" });
   drawn.push(() => { made.textContent = `Made ${moment(data.made)} by rmqha ${data.version}${options ? `, with ${options}` : ""}`; });
   const charts = data.messages ? [
-    lineChart("rate", "Messages a second", rates, choice("what is counted", [["messages", "messages"], ["bytes", "bytes"]], () => state.rate, (value) => { state.rate = value; }),
-      `A point is ${span(data.slotMs)}. Draw over a time to see it closer, in all charts; a double click shows all. A name switches its line.`),
-    data.latency.max === null ? null : lineChart("latency", "From the client to the store, over time", latencies, null,
-      "Store time less birth time, of what was sent to be stored at once: retries and what waits in the broker's own topics are left out, but delayed " +
-      "messages count, with their delay, in the topic to which they come. The clocks are the client's and the broker's." +
-      (data.bornLater ? ` They differ: ${exact(data.bornLater)} messages were stored before they were born.` : "")),
+    lineChart("rate", "Messages per second", rates, choice("unit", [["messages", "messages"], ["bytes", "bytes"]], () => state.rate, (value) => { state.rate = value; }),
+      `Each point is ${span(data.slotMs)}. Select a time range to zoom all charts; double-click to reset. Click a name to show or hide its line.`),
+    data.latency.max === null ? null : lineChart("latency", "Latency from client to store over time", latencies, null,
+      "Store time minus creation time, of messages sent to be stored at once: retries and messages in the broker's own topics are left out, but delayed " +
+      "messages count, with their delay, in the topic that they are delivered to. The two times come from the client's and the broker's clocks." +
+      (data.bornLater ? ` They differ: ${exact(data.bornLater)} messages were stored before they were created.` : "")),
     heatMap(),
     el("div", { class: "columns" },
-      data.latencies.length ? histogram("latencies", "How long from the client to the store", data.latencies, 1, "span", "store time less birth time", data.latency) : null,
-      histogram("sizes", "How large", data.sizes, 4, "bytes", "size of the stored message", data.size)),
-    topicTable(), groupTable(), replication(), keys()] : [el("p", {}, "There are no messages.")];
+      data.latencies.length ? histogram("latencies", "Latency from client to store", data.latencies, 1, "span", "store time minus creation time", data.latency) : null,
+      histogram("sizes", "Message sizes", data.sizes, 4, "bytes", "size of the stored message", data.size)),
+    topicTable(), groupTable(), replication(), keys()] : [el("p", {}, "The log has no messages.")];
   return [bar(), el("main", {}, el("h1", {}, `Report on ${data.store}`), made, tiles(), charts), tip];
 }
 
