@@ -1,8 +1,8 @@
 """The group `rmqha check`: monitoring checks of controllers, replication and single servers.
 
-- `check controller`: controllers answer, one of them leads, and each master could be replaced.
-- `check ha`: each master has the slaves that it should have, and their lag is within the limits.
-- `check ha --deep`: each slave also holds the same log bytes as its master, compared by checksums.
+- `check controller`: the controllers answer, one of them leads, and each master could be replaced.
+- `check ha`: each master has the expected slaves, and their lag is within the limits.
+- `check ha --deep`: in addition, each slave holds the same log bytes as its master, compared by checksums.
 - `check server`: one name server or broker answers; for containers and load balancers.
 """
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqha.common.program import examples
 from rmqha.common.protocol import response_code
 from rmqha.common.units import seconds_text, size_text
 from rmqha.tools.admin.cluster_admin import (
@@ -53,24 +54,28 @@ from rmqha.tools.terminal import (
 )
 
 
-@click.command("controller", cls=CheckCommand)
+@click.command("controller", cls=CheckCommand, short_help="Check that all controllers answer and one leads.",
+               epilog=examples(
+    "rmqha check controller -a '10.0.0.8:9878;10.0.0.9:9878'"))
 @click.option("-a", "--controller", required=True, metavar="HOST:PORT", help="Controllers, separated by semicolons.")
 @namesrv_option
 @click.option("-b", "--broker", "names", multiple=True, metavar="NAME",
-              help="A broker name that has to be able to fail over; more than once for several. With -n: all that it "
-                   "lists.")
+              help="A broker name that must be able to fail over; may be repeated. Default with -n: all registered "
+                   "broker names.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
               type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
 @output_option
 def controller_check_command(controller: str, namesrv: str | None, names: tuple[str, ...], timeout_s: float,
                              output: str) -> None:
-    """Check controllers of automatic failover: they answer, and one of them leads.
+    """Check the controllers of automatic failover: all answer, and one of them leads.
 
-    And that each broker name has a master, enough replicas in sync, and one that could take over.
+    Also check that each broker name has a master, enough replicas in sync, and a replica that could take over.
+    Prints one line. Exit code: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
     addresses = split_addresses(controller)
     with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
-        masters = dict.fromkeys(names, "")  # address by broker name, "" when none is registered
+        # broker name -> address of its master, "" when no master is registered
+        masters = dict.fromkeys(names, "")
         for each in admin.brokers() if namesrv else ():
             if not names or each.name in names:
                 masters[each.name] = each.address if each.is_master else masters.get(each.name, "")
@@ -103,12 +108,13 @@ _RANGE = re.compile(r"(\d*):(\d*)", re.ASCII)
 if TYPE_CHECKING:
     _RangeParam = click.ParamType[tuple[int, int | None]]
 else:
-    _RangeParam = click.ParamType  # generic from click 8.4 on; 8.1 will do
+    # generic since click 8.4; 8.1 works too
+    _RangeParam = click.ParamType
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which part of the logs: from `begin` to `end` (None: to their end), or the newest `newest` bytes."""
+    """The part of the logs to compare: `begin` to `end` (None: the end of the logs), or the last `newest` bytes."""
 
     begin: int | None = None
     end: int | None = None
@@ -116,16 +122,16 @@ class Wanted:
 
 
 class RangeType(_RangeParam):
-    """`BEGIN:END`, offsets of the commit log; either may be missing."""
+    """`BEGIN:END`, two offsets of the commit log, each optional."""
 
     name = "range"
 
     def convert(self, value: object, param: click.Parameter | None,
                 ctx: click.Context | None) -> tuple[int, int | None]:
-        """The offsets of a text."""
+        """Parse a range into its offsets."""
         match = _RANGE.fullmatch(str(value))
         if match is None:
-            self.fail(f"{value!r} is not BEGIN:END, two offsets of the commit log", param, ctx)
+            self.fail(f"{value!r} is not a valid BEGIN:END, two offsets of the commit log", param, ctx)
         begin, end = int(match[1] or 0), int(match[2]) if match[2] else None
         if end is not None and end <= begin:
             self.fail(f"{value!r} ends before it begins", param, ctx)
@@ -134,7 +140,7 @@ class RangeType(_RangeParam):
 
 @dataclass
 class Compared:
-    """A slave beside its master: the range that was compared, and what was found; `error`: why it was not."""
+    """The comparison of a slave with its master: the range and the result; `error` says why it was not possible."""
 
     name: str
     master: str
@@ -142,19 +148,20 @@ class Compared:
     begin: int = 0
     end: int = 0
     compared: int = 0  # bytes
-    rests: int = 0  # files that differ behind their blank, where nobody reads
+    # files that differ only after their blank record, which is never read
+    rests: int = 0
     difference: Difference | None = None
     error: str = ""
 
     def problem(self) -> Problem | None:
-        """None when what was compared is equal."""
+        """Return the problem found, or None when the compared bytes are equal."""
         who = f"{self.name}'s slave {cell(self.slave)}"
         if self.difference is not None:
             return Problem(Status.CRITICAL, f"{who}: {self.difference.text()}", "DIFFERS")
         return Problem(Status.UNKNOWN, f"{who} can't be compared: {self.error}") if self.error else None
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the comparison as a JSON object."""
         found, record = self.difference, self.difference.record if self.difference is not None else None
         difference = None if found is None else {
             "offset": found.offset, "record": found.place.start, "wrong": found.wrong, "text": found.text(),
@@ -167,22 +174,23 @@ class Compared:
                 "error": self.error or None}
 
     def perfdata(self) -> str:
-        """As monitoring reads it."""
+        """Return the number of compared bytes as performance data for monitoring."""
         label = re.sub(r"['=\s]", "_", f"{self.name}/{self.slave}")
         return f"'{label} compared'={self.compared}B;;;0"
 
 
 def compare_slaves(admin: ClusterAdmin, views: list[MasterView], rules: Rules, wanted: Wanted) -> list[Compared]:
-    """Each slave that the name server lists, beside its master."""
+    """Compare each slave that the name server lists with its master."""
     found = []
     for view in views:
         if view.follows is not None and not view.slaves:
             found.append(Compared(name_of(view), view.follows.address, view.address,
-                                  error="a slave was asked alone: give the name server (-n), which knows its master"))
+                                  error="the broker is a slave: give the name server (-n), which knows its master"))
             continue
         slaves = [slave for slave in view.slaves if slave.broker_id is not None and not rules.ignores(slave)]
         if not slaves and not view.error:
-            found.append(Compared(name_of(view), view.address, "", error="the name server lists none (-n)"))
+            found.append(Compared(name_of(view), view.address, "", error="no slave is registered at the name server "
+                                  "(-n)"))
         found += [_compare(admin, view, slave, wanted) for slave in slaves]
     return found
 
@@ -204,14 +212,14 @@ def _compare(admin: ClusterAdmin, view: MasterView, slave: SlaveView, wanted: Wa
 def _compare_logs(master: LogSide, slave: LogSide, result: Compared, wanted: Wanted) -> None:
     begin, end = max(master.begin, slave.begin), min(master.end, slave.end)
     if master.file_size != slave.file_size:
-        result.error = (f"files of {master.file_size} and {slave.file_size} bytes (mappedFileSizeCommitLog) can't hold "
-                        "the same log")
+        result.error = (f"their log files differ in size, {master.file_size} and {slave.file_size} bytes: set the same "
+                        "mappedFileSizeCommitLog at both")
         return
     if wanted.end is not None:
         end = min(end, wanted.end)
     begin = max(begin, wanted.begin if wanted.begin is not None else end - wanted.newest)
     if begin >= end and (master.end or slave.end):
-        result.error = (f"they have nothing of that range in common: the master holds {master.begin} to {master.end}, "
+        result.error = (f"they share no bytes in that range: the master holds {master.begin} to {master.end}, "
                         f"the slave {slave.begin} to {slave.end}")
         return
     result.begin, result.end = begin, end
@@ -219,10 +227,10 @@ def _compare_logs(master: LogSide, slave: LogSide, result: Compared, wanted: Wan
 
 
 def _find(master: LogSide, slave: LogSide, result: Compared) -> None:
-    """The first difference, and how many bytes were compared up to it."""
+    """Find the first difference that matters, and count the bytes compared up to it."""
     def come_to(offset: int) -> None:
         result.compared = offset - result.begin
-    done = result.begin  # all before it is decided
+    done = result.begin  # everything before it is compared
     for low, high in differing_blocks(master, slave, result.begin, result.end, come_to):
         while (at := first_difference(master, slave, max(low, done), high)) is not None:
             found = describe(master, slave, at)
@@ -234,18 +242,19 @@ def _find(master: LogSide, slave: LogSide, result: Compared) -> None:
 
 
 def deep_text(results: list[Compared]) -> str:
-    """What the line says when all is equal."""
+    """Return the text for the check's line when all compared bytes are equal."""
     total = sum(each.compared for each in results)
     rests = sum(each.rests for each in results)
     return (f"; {counted(len(results), 'slave')} compared by checksums: {size_text(total)} ({total} bytes) are equal"
-            + (f", but for the unread rests of {counted(rests, 'file')}" if rests else ""))
+            + (f", except for the unread ends of {counted(rests, 'file')}" if rests else ""))
 
 
-_NEWEST = 256 << 20  # bytes that --deep compares by default
+# bytes that --deep compares by default
+_NEWEST = 256 << 20
 
 
 def perfdata(views: list[MasterView], rules: Rules) -> str:
-    """Lag of each slave as monitoring reads it: 'label'=value;warn;crit;min."""
+    """Return the lag of each slave as performance data for monitoring: 'label'=value;warn;crit;min."""
     parts = []
     for view in views:
         for slave in view.slaves:
@@ -262,7 +271,7 @@ def perfdata(views: list[MasterView], rules: Rules) -> str:
 
 
 def summary(views: list[MasterView], problems: list[Problem], rules: Rules) -> str:
-    """What the line says: the problems, the worst first, or how good things are."""
+    """Return the text of the check's line: the problems, the worst first, or the counts and the greatest lag."""
     if problems:
         order = (Status.CRITICAL, Status.UNKNOWN, Status.WARNING)
         return "; ".join(problem.text for problem in sorted(problems, key=lambda each: order.index(each.status)))
@@ -273,25 +282,30 @@ def summary(views: list[MasterView], problems: list[Problem], rules: Rules) -> s
             f"{seconds_text(seconds)} behind")
 
 
-@click.command("ha", cls=CheckCommand)
+@click.command("ha", cls=CheckCommand, short_help="Check that each master has its slaves, and their lag.",
+               epilog=examples(
+    "rmqha check ha -n 127.0.0.1:9876",
+    "rmqha check ha -n 127.0.0.1:9876 --warn 1MiB --crit 64MiB --min-slaves 1"))
 @cluster_options
 @controller_option
 @click.option("--warn", type=LimitsType(), default="16MiB,30s", show_default=True,
-              help="Lag above which it is WARNING: bytes, a time, or both with a comma.")
+              help="Lag above which the result is WARNING: a size, a time, or both separated by a comma.")
 @click.option("--crit", type=LimitsType(), default="256MiB,300s", show_default=True,
-              help="Lag above which it is CRITICAL.")
-@click.option("--min-slaves", type=click.IntRange(0), help="CRITICAL when a master has fewer slaves that work; by "
-              "default 1, or more when its totalReplicas or inSyncReplicas wants more.")
+              help="Lag above which the result is CRITICAL.")
+@click.option("--min-slaves", type=click.IntRange(0), help="CRITICAL when a master has fewer working slaves; default: "
+              "1, or more if its totalReplicas or inSyncReplicas requires more.")
 @click.option("--ignore", multiple=True, metavar="HOST[:PORT]",
-              help="A slave that does not matter, such as a receiver; more than once for several.")
+              help="Ignore this slave, for example a receiver; may be repeated.")
 @click.option("--probe", is_flag=True,
-              help="Send one small message to each master of 4.9 whose slaves stand still, and look for it there.")
+              help="If the slaves of a RocketMQ 4.9 master do not advance, send it one small message and check that "
+                   "they receive it.")
 @click.option("--deep", is_flag=True,
-              help="Compare the logs of each slave and its master by checksums: the newest 256 MiB that both hold.")
+              help="Compare the log of each slave with its master's by checksums: the last 256 MiB that both hold.")
 @click.option("--range", "offsets", type=RangeType(), metavar="BEGIN:END",
-              help="With --deep: from one commit log offset to another; 0: is all that both hold.")
+              help="With --deep: compare this range of commit log offsets; `0:` (from 0 to the end) compares "
+                   "everything that both hold.")
 @click.option("--bytes", "newest", type=size_type(1),
-              help="With --deep: so much of the newest, for example 2GiB.")
+              help="With --deep: compare this much of the end of the log, for example 2GiB.")
 @output_option
 def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | None, timeout_s: float,
                      controller: str | None, warn: Limits, crit: Limits, min_slaves: int | None,
@@ -299,13 +313,15 @@ def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | Non
                      newest: int | None, output: str) -> None:
     """Check replication: each master has its slaves, none is refused, and none is too far behind.
 
-    With automatic failover also that a controller leads, enough replicas are in sync, and one could take over.
+    With automatic failover, also check that a controller leads, enough replicas are in sync, and one could take over.
+    Prints one line. Exit code: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
 
-    What nobody can tell is UNKNOWN. A cluster of 4.9 at rest is: --probe makes its log go on.
+    UNKNOWN means that the servers' answers do not show whether replication works. An idle RocketMQ 4.9 cluster is
+    UNKNOWN, because its log does not grow; --probe sends a message to find out.
 
-    With --deep also that each slave holds its master's bytes. A difference is CRITICAL, with the first record that
-    differs, and whose copy of it is wrong. A broker of RocketMQ is read through its HA port, and its host's network
-    carries the whole range; brokers of rmqha send checksums.
+    With --deep, also check that each slave holds the same bytes as its master. A difference is CRITICAL; the output
+    names the first record that differs and whose copy of it is wrong. RocketMQ's own brokers are read through their
+    HA port, so the whole range crosses the network; rmqha's brokers send checksums only.
     """
     wanted = _wanted(deep, offsets, newest)
     with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
@@ -319,7 +335,7 @@ def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | Non
     problems = judge_all(reading, rules)
     problems += [problem for each in compared if (problem := each.problem()) is not None]
     if not views:
-        problems.append(Problem(Status.UNKNOWN, "the name server knows no broker"))
+        problems.append(Problem(Status.UNKNOWN, "no broker is registered at the name server"))
     status, text = worst(problems), summary(views, problems, rules)
     if compared and not problems:
         text += deep_text(compared)
@@ -336,21 +352,23 @@ def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | Non
 
 
 def _wanted(deep: bool, offsets: tuple[int, int | None] | None, newest: int | None) -> Wanted | None:
-    """Which part of the logs is compared; None: none."""
+    """Return the part of the logs to compare; None without --deep."""
     if not deep:
         if offsets is not None or newest is not None:
-            raise CannotAnswerError("--range and --bytes say what --deep compares: give it, too")
+            raise CannotAnswerError("--range and --bytes need --deep")
         return None
     if offsets is not None:
         if newest is not None:
-            raise CannotAnswerError("--range and --bytes exclude each other")
+            raise CannotAnswerError("--range and --bytes can't be used together")
         return Wanted(*offsets)
     if newest is None:
         return Wanted(newest=_NEWEST)
     return Wanted(newest=newest)
 
 
-@click.command("server", cls=CheckCommand)
+@click.command("server", cls=CheckCommand, short_help="Check that a server answers.", epilog=examples(
+    "rmqha check server -b 127.0.0.1:10911",
+    "rmqha check server -n 127.0.0.1:9876"))
 @click.option("-n", "--namesrv", metavar="HOST:PORT", help="A name server.")
 @click.option("-b", "--broker", metavar="HOST:PORT", help="A broker.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
@@ -359,10 +377,11 @@ def _wanted(deep: bool, offsets: tuple[int, int | None] | None, newest: int | No
 def server_check_command(namesrv: str | None, broker: str | None, timeout_s: float, output: str) -> None:
     """Check one server: it answers a request at its port.
 
-    A broker with access control that refuses the question does answer.
+    A broker that refuses the request because of access control counts as answering. Prints one line. Exit code: 0 OK,
+    2 CRITICAL, 3 UNKNOWN.
     """
     if (namesrv is None) == (broker is None):
-        raise click.UsageError("give one server: a name server with -n, or a broker with -b")
+        raise click.UsageError("give exactly one server: a name server with -n, or a broker with -b")
     kind, option, address = ("name server", "--namesrv", namesrv) if broker is None else ("broker", "--broker", broker)
     parsed_address(address or "", option)
     begin = time.monotonic()
@@ -375,7 +394,7 @@ def server_check_command(namesrv: str | None, broker: str | None, timeout_s: flo
                 admin.runtime_info(broker)
     except (NoAnswerError, RefusedError) as error:
         if isinstance(error, RefusedError) and error.code == response_code.NO_PERMISSION:
-            text += ", and refuses the question"
+            text += ", but refuses the request (access control)"
         else:
             status, text = Status.CRITICAL, error.message
     seconds = time.monotonic() - begin
@@ -388,7 +407,10 @@ def server_check_command(namesrv: str | None, broker: str | None, timeout_s: flo
 
 @click.group("check")
 def check_group() -> None:
-    """Checks for monitoring: one line, exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."""
+    """Run checks for monitoring: one line and an exit code each.
+
+    Exit code: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+    """
 
 
 for _command in (ha_check_command, controller_check_command, server_check_command):

@@ -1,6 +1,6 @@
-"""What checks share: one line and an exit code, as Nagios and similar systems want them.
+"""Shared parts of the checks: one line of output and an exit code, as Nagios and similar systems expect.
 
-Limits for checks: an amount of bytes, a time, or both.
+Also the limits that checks take: a size, a time, or both.
 """
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,7 +22,7 @@ class Status(IntEnum):
 
 
 class CheckCommand(click.Command):
-    """A check that can't be made is UNKNOWN, with exit code 3, whatever is the reason."""
+    """A command whose every failure is reported as UNKNOWN, with exit code 3."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
                      **extra: Any) -> click.Context:
@@ -38,7 +38,8 @@ class CheckCommand(click.Command):
             return super().invoke(ctx)
         except (click.exceptions.Exit, click.Abort):
             raise
-        except Exception as error:  # of a fault in the check itself nothing is known of the cluster either
+        # A fault in the check itself says nothing about the cluster: UNKNOWN, too.
+        except Exception as error:
             text = error.format_message() if isinstance(error, click.ClickException) else str(error)
             raise self._unknown(ctx.info_name, text) from error
 
@@ -50,18 +51,18 @@ class CheckCommand(click.Command):
 
 @dataclass(frozen=True)
 class Limits:
-    """None where there is no limit."""
+    """Limits for a lag; None means unlimited."""
 
     bytes: int | None = None
     seconds: float | None = None
 
     def exceeded(self, lag_bytes: int | None, lag_seconds: float | None) -> bool:
-        """Whether one of the amounts is above its limit; one that is unknown is not."""
+        """Return whether a value is above its limit. An unknown value (None) is not."""
         return (self.bytes is not None and lag_bytes is not None and lag_bytes > self.bytes
                 or self.seconds is not None and lag_seconds is not None and lag_seconds > self.seconds)
 
     def text(self, name: str) -> str:
-        """One of the limits as monitoring writes it."""
+        """Return one of the limits as performance data shows it; "" when there is none."""
         value = getattr(self, name)
         return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -69,7 +70,8 @@ class Limits:
 if TYPE_CHECKING:
     _LimitsParam = click.ParamType[Limits]
 else:
-    _LimitsParam = click.ParamType  # generic from click 8.4 on; 8.1 will do
+    # generic since click 8.4; 8.1 works too
+    _LimitsParam = click.ParamType
 
 
 class LimitsType(_LimitsParam):
@@ -78,7 +80,7 @@ class LimitsType(_LimitsParam):
     name = "limits"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Limits:
-        """The limits of a text."""
+        """Parse a text into limits."""
         if isinstance(value, Limits):
             return value
         size: int | None = None
@@ -87,7 +89,7 @@ class LimitsType(_LimitsParam):
             try:
                 in_bytes, in_seconds = units.parse_limit(part)
             except units.UnitError as error:
-                self.fail(f"{error}; both go with a comma", param, ctx)
+                self.fail(f"{error}; separate a size and a time by a comma", param, ctx)
             if in_bytes is not None and size is not None or in_seconds is not None and seconds is not None:
                 self.fail(f"{value!r} gives {'bytes' if in_bytes is not None else 'seconds'} twice", param, ctx)
             size = in_bytes if in_bytes is not None else size

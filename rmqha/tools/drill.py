@@ -1,11 +1,12 @@
-"""`rmqha drill failover`: a master dies under load, and what that cost is counted.
+"""`rmqha drill failover`: kill a master under load and measure what the failover costs.
 
-A name server, a master and its slave are started for it on this host, each a process, in a folder that goes away; for
-`auto` and `switch` a controller and three replicas.
+The drill starts a name server, a master and its slave on this host, each in its own process, in a temporary folder;
+for `auto` and `switch` it starts a controller and three replicas instead of the pair.
 
-    send at a rate --> SIGKILL the master --> promote the slave, or start the master again, or leave it to the
-    controller (switch: no kill, another one becomes the master as planned) --> go on sending
-    (promote, auto: start the old master, which follows) --> read everything: what was acknowledged must be there
+    send at a fixed rate --> SIGKILL the master --> promote the slave, restart the master, or leave it to the
+    controller (switch: no kill; a planned switch makes another replica the master) --> continue sending
+    (promote, auto: restart the old master, which then follows) --> read everything: each acknowledged message must
+    be there
 """
 import contextlib
 import logging
@@ -26,6 +27,7 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common import mix_all
 from rmqha.common.message.message import Message
+from rmqha.common.program import examples
 from rmqha.common.protocol.cluster_bodies import ReplicasInfo
 from rmqha.common.threads import NamedThreadPool
 from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC
@@ -58,20 +60,21 @@ _NODES = {"broker-a": {"brokerRole": "SYNC_MASTER", "brokerId": 0},
 _REPLICAS = ("broker-n0", "broker-n1", "broker-n2")
 _COMMON = {"brokerClusterName": "Drill", "brokerName": "broker-a", "haSendHeartbeatInterval": 200,
            "registerNameServerPeriod": 10_000}
-# With these a slave may become the master, and an acknowledged message is at all that may.
+# With these a slave may become the master, and an acknowledged message is on all replicas that may.
 _AUTO_SWITCH = {"enableAutoSwitchHA": "true", "allAckInSyncStateSet": "true"}
-# The same where a controller decides who is the master.
+# The same where a controller decides which replica is the master.
 _BY_CONTROLLER = {"brokerRole": "SLAVE", "brokerId": -1, "enableControllerMode": "true", "allAckInSyncStateSet": "true",
                   "minInSyncReplicas": 2}
 _CONTROLLED = ("auto", "switch")
 _WAIT_S, _ASK_MS, _SEND_TIMEOUT_MS = 60, 3_000, 1_000
-_ROUTE_REFRESH_MS = 1_000  # how soon the producer learns of a new master
+# the producer learns of a new master within this time
+_ROUTE_REFRESH_MS = 1_000
 _RETRY_PAUSE_S = 0.05
 _LATECOMERS_S = 2.0
 
 
 def write_conf(folder: Path, mode: str) -> Path:
-    """Property files of the brokers, as `LocalCluster` takes them."""
+    """Write the brokers' property files for `LocalCluster`, and return their folder."""
     folder.mkdir()
     nodes = dict.fromkeys(_REPLICAS, _BY_CONTROLLER) if mode in _CONTROLLED else _NODES
     for name, own in nodes.items():
@@ -83,21 +86,25 @@ def write_conf(folder: Path, mode: str) -> Path:
 
 @dataclass
 class Sent:
-    """What the producer saw; times are monotonic seconds."""
+    """The producer's results; times are monotonic seconds."""
 
     acknowledged: set[str] = field(default_factory=set)
-    weak: int = 0  # stored, but not as safe as promised
+    # stored, but not as safely as configured
+    weak: int = 0
     failed: int = 0
-    last_before: float = 0.0  # the last acknowledgement before the kill
-    first_stored: float | None = None  # behind the kill, however safe
-    first_after: float | None = None  # the first acknowledgement behind it
-    last_after: float = 0.0  # the last one until now
+    # the last acknowledgement before the kill
+    last_before: float = 0.0
+    # the first message stored after the kill, however safely
+    first_stored: float | None = None
+    # the first acknowledgement after the kill
+    first_after: float | None = None
+    last_after: float = 0.0  # the latest acknowledgement
     longest_pause: float = 0.0  # between two acknowledgements
     last_error: str = ""
 
 
 class Drill:
-    """One run of it. Failures are raised as ClusterError, WorkFailedError or CannotAnswerError."""
+    """One run of the drill. Failures are raised as ClusterError, WorkFailedError or CannotAnswerError."""
 
     def __init__(self, cluster: LocalCluster, mode: str, rate: float, seconds: float, delay_s: float) -> None:
         self._cluster = cluster
@@ -116,7 +123,7 @@ class Drill:
         return self._cluster.pairs()[0]
 
     def run(self) -> dict[str, Any]:
-        """All steps; the figures."""
+        """Run all steps and return the results."""
         try:
             self._start()
             self._send_for(self._seconds)
@@ -174,7 +181,7 @@ class Drill:
             return {broker.address for broker in admin.brokers()}
 
     def _is_safe(self) -> bool:
-        """Whether a message is acknowledged by both, and the slave may be promoted."""
+        """Send a message; return whether both acknowledged it and the slave may be promoted."""
         acknowledged = len(self.sent.acknowledged)
         self._send()
         return len(self.sent.acknowledged) > acknowledged and (
@@ -218,7 +225,8 @@ class Drill:
             self.sent.last_before = time.monotonic()
 
     def _act_while_sending(self, killed_at: float) -> None:
-        """Send until one is acknowledged again; `delay_s` after the kill promote the slave, or start the master."""
+        """Send until a message is acknowledged again; `delay_s` after the kill, promote the slave or start the master.
+        """
         has_acted, before = False, len(self.sent.acknowledged)
         while len(self.sent.acknowledged) == before:
             now = time.monotonic()
@@ -226,7 +234,7 @@ class Drill:
                 has_acted = True
                 self._act()
             if now > killed_at + self._delay_s + _WAIT_S:
-                raise WorkFailedError(f"nothing was acknowledged for {_WAIT_S} s after the failover: "
+                raise WorkFailedError(f"no message was acknowledged within {_WAIT_S} s after the failover: "
                                       f"{self.sent.last_error}")
             self._send()
             time.sleep(1 / self._rate)
@@ -241,7 +249,7 @@ class Drill:
                 log.info("%s", line)
 
     def _come_back(self) -> float:
-        """Start the old master; the seconds until it is in sync with the new one."""
+        """Start the old master and return the seconds until it is in sync with the new one."""
         begin = time.monotonic()
         self._cluster.start(self._master)
         self._cluster.wait_until(lambda: self._in_sync(self._slave) == len(self._cluster.brokers), _WAIT_S,
@@ -251,7 +259,7 @@ class Drill:
     # ---- counting
 
     def _read(self) -> Counter[str]:
-        """Key -> how often it is there."""
+        """Read all messages and return how often each key occurs."""
         came: Counter[str] = Counter()
         with new_consumer(self._namesrv) as consumer:
             feed = QueueFeed(consumer, MessageSelector.by_tag("*"))
@@ -273,15 +281,18 @@ class Drill:
 
 
 class ControlledDrill(Drill):
-    """One with a controller: nobody acts behind the kill; or, planned, `ha switch` does while messages are sent."""
+    """A drill with a controller: it replaces the killed master, or a planned `ha switch` runs while messages are sent.
+    """
 
     def _first_roles(self) -> tuple[Node, Node]:
-        return self._cluster.brokers[0], self._cluster.brokers[1]  # the controller says who is what
+        # placeholders: the controller assigns the roles
+        return self._cluster.brokers[0], self._cluster.brokers[1]
 
     @property
     def _controller(self) -> Node:
         controller = self._cluster.controller
-        assert controller is not None  # the files ask for one
+        # the config files ask for one
+        assert controller is not None
         return controller
 
     def _start_brokers(self) -> None:
@@ -298,7 +309,7 @@ class ControlledDrill(Drill):
             self._wait_for_topic(broker)
 
     def _look_who_leads(self) -> None:
-        """Note the master, and one of the others."""
+        """Note which replica is the master, and one of the others."""
         self._master = self._found_master() or self._master
         self._slave = next(each for each in self._cluster.brokers if each is not self._master)
 
@@ -312,7 +323,7 @@ class ControlledDrill(Drill):
             self._controller.address, [self._master.broker_name]).replicasInfoTable.get(self._master.broker_name))
 
     def _asked(self, ask: Callable[[ClusterAdmin], T | None]) -> T | None:
-        """An answer; None while nobody gives one."""
+        """Return an answer, or None while the server can't give one."""
         try:
             with ClusterAdmin(self._namesrv, _ASK_MS) as admin:
                 return ask(admin)
@@ -321,7 +332,8 @@ class ControlledDrill(Drill):
             return None
 
     def _in_sync(self, master: Node) -> int:
-        info = self._info()  # whoever is the master
+        # of whichever replica is the master
+        info = self._info()
         return 0 if info is None else len(info.inSyncReplicas)
 
     def _break_while_sending(self) -> None:
@@ -332,7 +344,7 @@ class ControlledDrill(Drill):
             self._switch_while_sending()
 
     def _act(self) -> None:
-        """Nobody does anything."""
+        """Do nothing: the controller elects the new master."""
 
     def _switch_while_sending(self) -> None:
         done: list[BaseException | None] = []
@@ -346,7 +358,7 @@ class ControlledDrill(Drill):
         finally:
             pool.shutdown()
         if not done:
-            raise WorkFailedError(f"the switch did not end within {_WAIT_S} s")
+            raise WorkFailedError(f"the switch did not finish within {_WAIT_S} s")
         if done[0] is not None:
             raise done[0]
         self.sent.first_stored = self.sent.first_after = self.sent.last_before + self.sent.longest_pause
@@ -356,7 +368,7 @@ class ControlledDrill(Drill):
             with ClusterAdmin(self._namesrv, _ASK_MS) as admin:
                 switch(admin, self._slave.address, [], _WAIT_S, log.info)
             done.append(None)
-        except Exception as error:  # raised by the thread that sends
+        except Exception as error:  # re-raised by the sending thread
             done.append(error)
 
     def _figures(self, came: Counter[str], rejoined_s: float | None) -> dict[str, Any]:
@@ -364,7 +376,7 @@ class ControlledDrill(Drill):
 
 
 def failover(mode: str, rate: float, seconds: float, delay_s: float, home: Path) -> dict[str, Any]:
-    """A drill in the folder `home`; all processes are ended behind it."""
+    """Run a drill in the folder `home` and return its results. All its processes are stopped afterwards."""
     conf = write_conf(home / "templates", mode)
     with LocalCluster(conf, home, free_port_block(ports_needed(conf))) as cluster:
         kind = ControlledDrill if mode in _CONTROLLED else Drill
@@ -373,36 +385,46 @@ def failover(mode: str, rate: float, seconds: float, delay_s: float, home: Path)
 
 @click.group("drill")
 def drill_group() -> None:
-    """Rehearse what must work when something breaks, on a cluster that is started for it."""
+    """Rehearse failures on a temporary cluster."""
 
 
-@drill_group.command("failover")
+@drill_group.command("failover", short_help="Kill a master under load; count lost and repeated messages.",
+               epilog=examples(
+    "rmqha drill failover",
+    "rmqha drill failover --rate 500 --seconds 20"))
 @click.option("--mode", type=click.Choice(["promote", "restart", *_CONTROLLED]), default="promote", show_default=True,
-              help="promote: the slave becomes the master, the old one comes back and follows; restart: the master is "
-                   "started again; auto: a controller makes one of two slaves the master, the old one comes back; "
-                   "switch: no kill, `rmqha ha switch` makes a slave the master.")
+              help="promote: promote the slave; the old master returns as a slave. restart: restart the master. "
+                   "auto: a controller makes one of two slaves the master; the old master returns as a slave. "
+                   "switch: no kill; `rmqha ha switch` makes a slave the master.")
 @click.option("--rate", default=200.0, show_default=True, type=click.FloatRange(1), help="Messages a second.")
 @click.option("--seconds", default=3.0, show_default=True, type=duration_type(0.1),
-              help="How long to send before the kill, and again behind it.")
+              help="How long to send before the kill, and again after the failover.")
 @click.option("--delay", "delay_s", default=1.0, show_default=True, type=duration_type(0),
-              help="Seconds between the kill and the promotion, or the restart: what somebody needs to notice.")
+              help="Seconds between the kill and the promotion or restart: the time an operator needs to react.")
 @click.option("--keep", is_flag=True, help="Keep the folder with configs, stores and logs.")
 @output_option
 def failover_command(mode: str, rate: float, seconds: float, delay_s: float, keep: bool, output: str) -> None:
-    """Start a master and its slave on this host, kill the master while messages are sent, and count.
+    """Start a master and a slave on this host, kill the master under load, and report the results.
 
-    With auto and switch there are a controller and three replicas, and nobody has to notice anything: --delay does not
-    count; the seconds of switch are the longest pause between two acknowledgements.
+    Prints these figures. acknowledged: sends that got SEND_OK. lessSafe: sends that were stored, but got another
+    status than SEND_OK. failed: sends that ended with an error. lost: acknowledged messages that are missing at the
+    end. doubled: messages stored more than once, because the producer retried the send.
 
-    Lost is what was acknowledged with SEND_OK and is not there in the end; doubled what is there twice, since its
-    producer sent it again. Exit code 1 when one is lost. The producer looks for routes each second.
+    Seconds are counted from the kill. secondsUntilActed: until the promotion or restart (--delay). secondsUntilStored:
+    until a message was stored again. secondsUntilAcknowledged: until a send got SEND_OK again. secondsToRejoin is
+    counted from the restart of the old master: until it is in sync with the new one.
+
+    The modes auto and switch start a controller and three replicas and ignore --delay. For switch, secondsUntilStored
+    and secondsUntilAcknowledged are both the longest pause between two acknowledgements.
+
+    The producer refreshes its routes every second. Exit code 1 if a message was lost.
     """
     home = Path(tempfile.mkdtemp(prefix="rmqha-drill-"))
     try:
         with ended_in_order():
             result = failover(mode, rate, seconds, delay_s, home)
     except ClusterError as error:
-        raise WorkFailedError(f"{error}" + ("" if keep else "; --keep keeps the servers' logs")) from error
+        raise WorkFailedError(f"{error}" + ("" if keep else "; use --keep to keep the servers' logs")) from error
     finally:
         if keep:
             put(f"kept: {home}", err=True)

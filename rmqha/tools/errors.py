@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a command, as one line for people."""
+"""Turns the exceptions that end a command into one line for users."""
 import os
 
 import click
@@ -13,11 +13,11 @@ TRACEBACK_ENV = "RMQHA_TRACEBACK"
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, without the web page that the client's errors name, and its cause, when it has one."""
+    """Return an error's text on one line, followed by its causes; without the URL that the client's errors append."""
     text = error.error_message if isinstance(error, (MQClientException, MQBrokerException)) else str(error)
     said = " ".join((text or type(error).__name__).split())
     if isinstance(error, MQBrokerException):
-        said = f"{error.broker_addr or 'the server'} refuses with code {error.response_code}: {said}"
+        said = f"{error.broker_addr or 'the server'} refused the request with code {error.response_code}: {said}"
     elif isinstance(error, RemotingException):
         said = f"no answer: {said}"
     said = said.partition(" For more information, please visit the url")[0]
@@ -25,10 +25,10 @@ def one_line(error: BaseException) -> str:
 
 
 def told(error: Exception) -> click.ClickException | None:
-    """The error that ends the command with one line; None for one that has to be seen as it is, when asked for."""
+    """Return the one-line error that ends the command; None when RMQHA_TRACEBACK asks for the traceback of a bug."""
     if isinstance(error, (*CLIENT_ERRORS, ConfigError, NotRegularFileError)):
         return CannotAnswerError(one_line(error))
     if os.environ.get(TRACEBACK_ENV):
         return None
-    return CannotAnswerError(f"a fault of rmqha itself, {type(error).__name__}: {one_line(error)}. Please report it; "
-                             f"{TRACEBACK_ENV}=1 shows where it is")
+    return CannotAnswerError(f"internal error in rmqha, {type(error).__name__}: {one_line(error)}. Please report it; "
+                             f"{TRACEBACK_ENV}=1 shows the traceback")

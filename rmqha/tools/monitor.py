@@ -1,6 +1,6 @@
-"""What a monitor finds, who hears it, and the one who writes it into the log.
+"""The monitor of consumer groups: its findings, the listener that receives them, and a listener that logs them.
 
-Looks at all groups, round by round.
+The service checks all groups once per round.
 
     MonitorService thread: each minute ask brokers and clients -> MonitorListener
     push consumer's thread: OFFSET_MOVED_EVENT -> MonitorListener
@@ -38,7 +38,7 @@ _RULE = "=" * 41
 
 @dataclass(slots=True)
 class UndoneMsgs:
-    """Messages of a topic that a group has yet to consume: in all, in its longest queue, and its delay in ms.
+    """A group's unconsumed messages of a topic: in total, in the queue with the most, and the delay in ms.
 
     Java: org.apache.rocketmq.tools.monitor.UndoneMsgs (4.9.8)
     """
@@ -57,7 +57,7 @@ class UndoneMsgs:
 
 @dataclass(slots=True)
 class DeleteMsgsEvent:
-    """A broker's event, and when it was stored (ms since the epoch).
+    """An event from a broker, with the time it was stored (ms since the epoch).
 
     Java: org.apache.rocketmq.tools.monitor.DeleteMsgsEvent (4.9.8)
     """
@@ -73,30 +73,30 @@ class DeleteMsgsEvent:
 
 
 class MonitorListener(Protocol):
-    """Called on the monitor's thread; events of deleted messages come on a consumer's.
+    """A receiver of findings. Called on the monitor's thread; events of deleted messages on a consumer's thread.
 
     Java: org.apache.rocketmq.tools.monitor.MonitorListener (4.9.8)
     """
 
-    # Differs: no report of failed messages: the original declares one and never makes any
+    # Differs: the monitor has no report of failed messages; the original declares one and never calls it
     def begin_round(self) -> None:
-        """A round begins."""
+        """Take note that a round begins."""
 
     def report_undone_msgs(self, undone_msgs: UndoneMsgs) -> None:
-        """How far a group is behind in a topic."""
+        """Take a report of how far a group is behind in a topic."""
 
     def report_delete_msgs_event(self, delete_msgs_event: DeleteMsgsEvent) -> None:
-        """A group lost messages."""
+        """Take a report that a group lost messages, deleted before it consumed them."""
 
     def report_consumer_running_info(self, cri_table: Mapping[str, ConsumerRunningInfo]) -> None:
-        """What a group's clients do, by client id."""
+        """Take the running info of a group's clients, by client id."""
 
     def end_round(self) -> None:
-        """A round is over."""
+        """Take note that a round has ended."""
 
 
 class DefaultMonitorListener(MonitorListener):
-    """Writes what it hears into the client's log, in the original's words.
+    """Writes the reports to the client's log, in the original's words.
 
     Java: org.apache.rocketmq.tools.monitor.DefaultMonitorListener (4.9.8)
     """
@@ -125,7 +125,8 @@ class DefaultMonitorListener(MonitorListener):
 
 
 FIRST_ROUND_AFTER_MS = 20_000
-_V3_1_8_SNAPSHOT = Version["V3_1_8_SNAPSHOT"]  # older clients do not tell what they do
+# older clients have no running info
+_V3_1_8_SNAPSHOT = Version["V3_1_8_SNAPSHOT"]
 
 
 @dataclass(slots=True)
@@ -140,7 +141,7 @@ class MonitorConfig:
 
 
 class MonitorService:
-    """Tells a listener how far each group is behind, what its clients do, and which messages it lost.
+    """Reports to a listener how far each group is behind, the state of its clients, and the messages it lost.
 
     Java: org.apache.rocketmq.tools.monitor.MonitorService (4.9.8)
     """
@@ -165,7 +166,7 @@ class MonitorService:
         return f"MonitorService_{string_hash_code(name)}"
 
     def start(self) -> None:
-        """Connect; the first round begins after 20 s. MQClientException when a client can't start."""
+        """Connect; the first round begins after 20 s. Raise MQClientException when a client can't start."""
         with interrupted_later():
             self._pull_consumer.start()
             self._push_consumer.start()
@@ -173,25 +174,25 @@ class MonitorService:
                 self.do_monitor_work, FIRST_ROUND_AFTER_MS, self._config.roundInterval)
 
     def shutdown(self) -> None:
-        """End. Idempotent."""
+        """Stop the rounds and disconnect. Idempotent."""
         self._scheduled_service.shutdown()
         self._pull_consumer.shutdown()
         self._push_consumer.shutdown()
         self._admin.shutdown()
 
     def take_event(self, messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
-        """Hear of messages that were deleted before a group asked for them."""
+        """Report messages that were deleted before a group pulled them."""
         for msg in messages:
             try:
                 event = remoting_serializable.from_json(OffsetMovedEvent, msg.body)
             except FastjsonError as error:
-                log.warning("no event in message %s of %s: %s", msg.msg_id, msg.topic, error)
+                log.warning("message %s of topic %s is not a valid event: %s", msg.msg_id, msg.topic, error)
             else:
                 self._listener.report_delete_msgs_event(DeleteMsgsEvent(event, msg.store_timestamp))
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     def do_monitor_work(self) -> None:
-        """One round."""
+        """Run one round."""
         begin_time = util_all.current_time_millis()
         self._listener.begin_round()
         prefix = mix_all.RETRY_GROUP_TOPIC_PREFIX
@@ -203,7 +204,7 @@ class MonitorService:
                  util_all.compute_elapsed_time_milliseconds(begin_time))
 
     def _look_at(self, consumer_group: str) -> None:
-        """A group; one that is not online is passed over."""
+        """Report on a group; skip it when it is not online."""
         try:
             self._report_undone_msgs(consumer_group)
             self.report_consumer_running_info(consumer_group)
@@ -227,7 +228,7 @@ class MonitorService:
         return UndoneMsgs(consumer_group, topic, sum(diffs), max(diffs, default=0), max(delays, default=0))
 
     def _delay(self, queue: MessageQueue, place: OffsetWrapper) -> int:
-        """Between the last message consumed and the last one stored, in ms; 0 when it can't be told."""
+        """Return the time between the last consumed and the last stored message, in ms; 0 when unknown."""
         try:
             last = self._pull_consumer.admin.max_offset(queue) - 1
             result = self._pull_consumer.pull(queue, "*", last, 1) if last >= 0 else None
@@ -239,7 +240,7 @@ class MonitorService:
         return max(0, result.msg_found_list[0].store_timestamp - place.lastTimestamp)
 
     def report_consumer_running_info(self, consumer_group: str) -> None:
-        """Ask a group's clients what they do."""
+        """Ask a group's clients for their running info, and report it."""
         infos: dict[str, ConsumerRunningInfo] = {}
         for connection in self._admin.examine_consumer_connection_info(consumer_group).connectionSet:
             if connection.version < _V3_1_8_SNAPSHOT:

@@ -1,4 +1,4 @@
-"""mqshutdown: stops the name servers, the brokers or the controllers of this host. They end cleanly on SIGTERM."""
+"""mqshutdown: stops the name servers, brokers or controllers on this host, which shut down cleanly on SIGTERM."""
 import re
 import sys
 import time
@@ -13,16 +13,17 @@ from rmqha.tools.local_cluster.processes import ends
 
 USAGE = "Useage: mqshutdown broker | namesrv | controller"
 HELP = """
-  --wait, --wait=SECONDS   return when they have ended; with exit code 1 when one still runs after that time (120 s)
-exit codes: 0 stopped, 1 wrong command line, or not stopped, 255 none runs"""
+  --wait, --wait=SECONDS   wait until they have exited; exit code 1 if one still runs after that time (default 120 s)
+exit codes: 0 stopped, 1 invalid command line or not stopped, 255 none is running"""
 EXIT_USAGE = 1
 EXIT_NOT_STOPPED = 1
 EXIT_NOT_RUNNING = 255  # Java's script: exit -1
-WAIT_S = 120  # as long as systemd gives them: a broker flushes and saves
+# like systemd's limit: a broker flushes its store and saves its state
+WAIT_S = 120
 
 _WAIT = re.compile(r"--wait(?:=(\d{1,9}(?:\.\d{1,3})?))?")
 
-# what to stop -> program, and the module that a checkout's scripts and tests run
+# kind -> program, and the module that a checkout's scripts and tests run
 _KINDS = {
     "broker": ("mqbroker", "rmqha.broker.broker_startup"),
     "namesrv": ("mqnamesrv", "rmqha.namesrv.namesrv_startup"),
@@ -31,22 +32,21 @@ _KINDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Send SIGTERM to all servers of a kind that this user may stop, and with --wait see them end; the exit code.
+    """Send SIGTERM to all servers of a kind that this user may stop, wait for them with --wait, return the exit code.
 
-    1: a wrong command line, a server that belongs to somebody else, or one that has not ended in time; 255: none runs.
-
-    As distribution/bin/mqshutdown of 4.9.8 does.
+    1: invalid command line, a server that belongs to another user, or one that did not exit in time; 255: none is
+    running. Like distribution/bin/mqshutdown of 4.9.8.
     """
     arguments = sys.argv[1:] if argv is None else argv
     if arguments == ["--version"]:
         click.echo(f"mqshutdown {__version__}")
         return 0
     asks_help = any(argument in ("-h", "--help") for argument in arguments)
-    # Differs: --wait, which the original's script lacks
+    # Differs: mqshutdown has --wait, which the original's script lacks
     waits = [match for argument in arguments if (match := _WAIT.fullmatch(argument))]
     words = [argument for argument in arguments if not _WAIT.fullmatch(argument)]
     if asks_help or not words or words[0] not in _KINDS or any(word.startswith("-") for word in words):
-        # Differs: ends with 1 when it is told nothing to stop; the original's script ends with 0
+        # Differs: mqshutdown exits with 1 when it is not given what to stop; the original's script exits with 0
         click.echo(USAGE + (HELP if asks_help else ""))
         return 0 if asks_help else EXIT_USAGE
     program, module = _KINDS[words[0]]
@@ -54,21 +54,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def running(program: str, module: str) -> Iterator[psutil.Process]:
-    """The processes of all users that run a program."""
+    """Yield the processes, of all users, that run a program."""
     for process in psutil.process_iter(["cmdline"]):
         if is_server(process.info["cmdline"] or (), program, module):
             yield process
 
 
 def is_server(command: Sequence[str], program: str, module: str) -> bool:
-    """Whether a command line is that of a server, however it was started."""
+    """Return whether a command line is that of a server, however it was started."""
     if len(command) < 3 or command[1] != "-m":
         return len(command) > 1 and "python" in command[0] and command[1].rpartition("/")[2] == program
     return command[2] == module or list(command[2:4]) == ["rmqha.launch", program]
 
 
 def stop(program: str, processes: Iterable[psutil.Process], wait_s: float | None = None) -> int:
-    """Send them SIGTERM, and say so; with `wait_s` wait so long for their ends. The exit code."""
+    """Send SIGTERM to the processes and report it; with `wait_s` wait that long for their exit. Return the exit code.
+    """
     found, code = False, 0
     asked = []
     for process in processes:
@@ -77,9 +78,9 @@ def stop(program: str, processes: Iterable[psutil.Process], wait_s: float | None
         try:
             process.terminate()
         except psutil.NoSuchProcess:
-            click.echo(f"{program}({process.pid}) has ended by itself", err=True)
+            click.echo(f"{program}({process.pid}) has already exited", err=True)
         except psutil.AccessDenied:
-            click.echo(f"{program}({process.pid}) belongs to somebody else, and runs on", err=True)
+            click.echo(f"{program}({process.pid}) belongs to another user and was not stopped", err=True)
             code = EXIT_NOT_STOPPED
         else:
             _say(f"Send shutdown request to {program}({process.pid}) OK")
@@ -91,7 +92,7 @@ def stop(program: str, processes: Iterable[psutil.Process], wait_s: float | None
 
 
 def _say(text: str) -> None:
-    """All servers are stopped, also where nobody reads who they are."""
+    """Print a line. A closed output is no reason to leave servers running."""
     try:
         click.echo(text)
     except BrokenPipeError:
@@ -102,10 +103,10 @@ def _have_ended(program: str, processes: Iterable[psutil.Process], wait_s: float
     deadline, all_ended = time.monotonic() + wait_s, True
     for process in processes:
         if ends(process, deadline):
-            _say(f"{program}({process.pid}) has ended")
+            _say(f"{program}({process.pid}) has exited")
         else:
-            click.echo(f"{program}({process.pid}) still runs after {wait_s:g} s: wait longer with --wait=SECONDS, or "
-                       "see its log", err=True)
+            click.echo(f"{program}({process.pid}) is still running after {wait_s:g} s: wait longer with "
+                       "--wait=SECONDS, or see its log", err=True)
             all_ended = False
     return all_ended
 

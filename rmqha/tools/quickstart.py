@@ -1,9 +1,9 @@
-"""A table of brokers: who is who, how far each has come, and whether a slave's log equals its master's.
+"""`quickstart`, the first command to run: a local cluster of two masters and two slaves, messages, and a crash.
 
-The first thing to run: a cluster of two masters and two slaves on this host, a thousand messages, a crash.
+    name server, 2 masters, 2 slaves: one process each, in a temporary folder
+    send --> table of brokers --> SIGKILL a master --> consume everything, the dead master's share from its slave
 
-    name server, 2 masters, 2 slaves: one process each, in a folder that goes away at the end
-    send --> table of brokers --> SIGKILL a master --> consume everything, its share from its slave
+The table of brokers shows each broker's role and maximum offset, and whether a slave's log equals its master's.
 """
 import contextlib
 import logging
@@ -28,6 +28,7 @@ from rmqha.client.results import SendStatus
 from rmqha.common import topics
 from rmqha.common.filesystem import checkout, open_regular, templates
 from rmqha.common.message.message import Message, MessageExt, MessageQueue
+from rmqha.common.program import examples
 from rmqha.common.subscriptions import ConsumeFromWhere
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.local_cluster.layout import ClusterError, Node, free_port_block, ports_needed
@@ -41,7 +42,7 @@ RIGHT_ALIGNED = {"max offset", "lag"}
 
 @dataclass(frozen=True)
 class BrokerRow:
-    """One broker. `lag` is in bytes of commit log; both it and `identical` are None for masters."""
+    """A row of the table: one broker. `lag` is in bytes of commit log; `lag` and `identical` are None for masters."""
 
     name: str
     role: str
@@ -51,19 +52,19 @@ class BrokerRow:
     identical: bool | None = None
 
     def cells(self) -> tuple[str, ...]:
-        """The row as texts."""
+        """Return the texts of the row's cells."""
         lag = "" if self.lag is None else f"{self.lag:,}"
         identical = {None: "", True: "yes", False: "NO"}[self.identical]
         return self.name, self.role, self.address, f"{self.max_offset:,}", lag, identical
 
 
 def render(rows: Sequence[BrokerRow]) -> str:
-    """The table as text, columns aligned."""
+    """Return the table as text, with aligned columns."""
     return render_table(HEADINGS, [row.cells() for row in rows], RIGHT_ALIGNED)
 
 
 class CommitLogFiles:
-    """The files of a commit log folder, read as one run of bytes while a broker may be writing behind them.
+    """The files of a commit log folder, read as one sequence of bytes while a broker may still append to it.
 
     Each file's name is the offset of its first byte, and the next file begins where it ends.
     """
@@ -78,7 +79,7 @@ class CommitLogFiles:
         return min(self._files, default=0)
 
     def read(self, offset: int, size: int) -> bytes:
-        """`size` bytes from `offset` on; fewer where the files end."""
+        """Return `size` bytes starting at `offset`; fewer where the files end."""
         parts = []
         for start, path in self._files.items():
             length = path.stat().st_size
@@ -91,7 +92,7 @@ class CommitLogFiles:
 
 
 def first_difference(master: Path, slave: Path, end: int) -> int | None:
-    """The first offset below `end` at which two commit logs differ, over the range that both hold; None: nowhere."""
+    """Return the first offset below `end` at which two commit logs differ in the range that both hold, or None."""
     master_files, slave_files = CommitLogFiles(master), CommitLogFiles(slave)
     offset = max(master_files.min_offset, slave_files.min_offset)
     while offset < end:
@@ -112,27 +113,27 @@ PROBE_TOPIC = "QuickstartProbe"
 GROUP = "quickstart_consumers"
 QUEUES_PER_BROKER = 4
 TIMEOUT_MS = 10_000
-PROBE_TIMEOUT_MS = 10_000  # beyond the broker's slaveTimeout
+PROBE_TIMEOUT_MS = 10_000  # longer than the broker's slaveTimeout
 WAIT_S = 60
 LATECOMERS_S = 0.5
 
 NEXT = """What to try next:
-  bin/quickstart --keep           the same; configs, stores and logs stay, and `rmqha up` can start it again
-  bin/rmqha up --wait             a cluster of your own that stays (then ps, logs, down)
-  bin/mqnamesrv                   a name server of your own, at port 9876
+  bin/quickstart --keep           the same, but keep the configs, stores and logs; `rmqha up` can restart it
+  bin/rmqha up --wait             start a persistent local cluster (then ps, logs, down)
+  bin/mqnamesrv                   start a name server on port 9876
   bin/mqbroker -c conf/2m-2s-sync/broker-a.properties     and a broker (then broker-a-s, broker-b, ...)
   docs/design.md                  how it works inside
 Any RocketMQ 4.9 client can talk to these servers, and a RocketMQ 4.9 broker can be master or slave of one of them."""
 NEXT_INSTALLED = """What to try next:
-  rmqha quickstart --keep         the same; configs, stores and logs stay, for a look at them
-  rmqha config init                 configuration files of your own; tells how to start servers with them
-  rmqha --help, mqadmin           what else there is
+  rmqha quickstart --keep         the same, but keep the configs, stores and logs
+  rmqha config init               create your own configuration files; prints how to start servers with them
+  rmqha --help, mqadmin           list all other commands
 Any RocketMQ 4.9 client can talk to these servers, and a RocketMQ 4.9 broker can be master or slave of one of them."""
 
 
 @contextlib.contextmanager
 def step(title: str) -> Iterator[list[str]]:
-    """Print a step's title, and behind it its time and the notes that it made."""
+    """Print a step's title, and when it ends its duration and notes on the same line."""
     click.echo(f"{title} ... ", nl=False)
     notes: list[str] = []
     begin = time.monotonic()
@@ -145,18 +146,18 @@ def step(title: str) -> Iterator[list[str]]:
 
 
 class Quickstart:
-    """The steps, one after the other; a failure is raised as WorkFailedError or one of the client's errors.
-    """
+    """The steps, one after the other. A failure is raised as WorkFailedError or one of the client's errors."""
 
     def __init__(self, cluster: LocalCluster, messages: int) -> None:
         self._cluster = cluster
         self._messages = messages
         self._victim = cluster.masters[0]
         self._producer = DefaultMQProducer("quickstart_producers", cluster.name_server.address)
-        self._sent: dict[str, str] = {}  # key -> name of the broker that stored it
+        # key -> name of the broker that stored it
+        self._sent: dict[str, str] = {}
 
     def run(self) -> None:
-        """All steps."""
+        """Run all steps."""
         try:
             self._start()
             with step(f"send {self._messages:,} messages, each acknowledged by a master and its slave") as notes:
@@ -241,7 +242,8 @@ class Quickstart:
             key = f"order-{number}"
             result = self._producer.send(Message(TOPIC, b"%d apples" % number, tags="fruit", keys=key), TIMEOUT_MS)
             broker_name = result.message_queue.brokerName
-            if result.send_status is SendStatus.FLUSH_SLAVE_TIMEOUT:  # on a busy host
+            # may happen on a busy host
+            if result.send_status is SendStatus.FLUSH_SLAVE_TIMEOUT:
                 late += 1
                 self._wait_for_slave(broker_name)
             elif result.send_status is not SendStatus.SEND_OK:
@@ -249,18 +251,18 @@ class Quickstart:
             self._sent[key] = broker_name
         rate = self._messages / (time.monotonic() - begin)
         text = f"{rate:,.0f} per second, one after the other; {shares(self._sent.values())}"
-        return f"{text}; {late:,} FLUSH_SLAVE_TIMEOUT, on the slave a moment later" if late else text
+        return f"{text}; {late:,} FLUSH_SLAVE_TIMEOUT, replicated a moment later" if late else text
 
     def _wait_for_slave(self, broker_name: str) -> None:
         pairs = [pair for pair in self._cluster.pairs() if pair[0].broker_name == broker_name]
         self._cluster.wait_until(lambda: all(self._lag(*pair) == 0 for pair in pairs), WAIT_S,
-                                 f"{broker_name}'s slave to have it")
+                                 f"{broker_name}'s slave to catch up")
 
     # ---- comparing
 
     def _table(self) -> str:
         self._cluster.wait_until(
-            lambda: all(self._lag(*pair) == 0 for pair in self._cluster.pairs()), WAIT_S, "slaves to have everything")
+            lambda: all(self._lag(*pair) == 0 for pair in self._cluster.pairs()), WAIT_S, "the slaves to catch up")
         rows = [row for pair in self._cluster.pairs() for row in self._rows(*pair)]
         table = render(rows)
         if any(row.identical is False for row in rows):
@@ -284,7 +286,7 @@ class Quickstart:
         table = self._producer.api.get_broker_runtime_info(broker.address, TIMEOUT_MS).table
         return int(table["commitLogMaxOffset"])
 
-    # ---- the crash, and what is left
+    # ---- the crash, and reading what remains
 
     def _kill_a_master(self) -> None:
         address = self._victim.address
@@ -307,37 +309,39 @@ class Quickstart:
         consumer.subscribe(TOPIC)
         with consumer:
             try:
-                self._cluster.wait_until(lambda: len(received) >= len(self._sent), WAIT_S, "all messages to come")
+                self._cluster.wait_until(lambda: len(received) >= len(self._sent), WAIT_S, "all messages to arrive")
             except ClusterError as error:
-                raise WorkFailedError(f"{error}; {len(received)} of {len(self._sent)} came") from error
-            time.sleep(LATECOMERS_S)  # were something to come twice, it would come now
+                raise WorkFailedError(f"{error}; received only {len(received)} of {len(self._sent)}") from error
+            # a message delivered twice would arrive in this time
+            time.sleep(LATECOMERS_S)
         return self._check_received(received, brokers)
 
     def _check_received(self, received: Counter[str], brokers: dict[str, str]) -> str:
         twice = sum(times > 1 for times in received.values())
         missing, foreign = len(self._sent.keys() - received), len(received.keys() - self._sent)
         if twice or missing or foreign:
-            raise WorkFailedError(f"{twice} messages came twice, {missing} never, {foreign} were not sent here")
+            raise WorkFailedError(f"{twice} messages arrived twice, {missing} never, {foreign} were not sent by this "
+                                  "run")
         from_slave = sum(broker == self._victim.broker_name for broker in brokers.values())
         return f"all {len(received):,}, none twice; {from_slave:,} of {self._victim.name}'s came from its slave"
 
 
 def shares(brokers: Iterable[str]) -> str:
-    """How many messages each broker got, for people."""
+    """Return how many messages each broker got, as text."""
     return ", ".join(f"{count:,} to {broker}" for broker, count in sorted(Counter(brokers).items()))
 
 
 def find_conf() -> Path:
-    """The configuration files that rmqha comes with; ClusterError when it was installed without them."""
+    """Return the folder of the configuration files that rmqha comes with; raise ClusterError when it is missing."""
     folder = templates() / CONF
     if not folder.is_dir():
-        raise ClusterError(f"{folder} is missing: rmqha was not installed as a wheel makes it")
+        raise ClusterError(f"{folder} is missing: the installation of rmqha is incomplete; reinstall the wheel")
     return folder
 
 
 @contextlib.contextmanager
 def logging_to(file: Path) -> Iterator[None]:
-    """While it lasts what the client logs goes to a file."""
+    """Send the client's log lines to a file for the duration of the block."""
     handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s - %(message)s"))
     root = logging.getLogger()
@@ -352,12 +356,19 @@ def logging_to(file: Path) -> Iterator[None]:
         handler.close()
 
 
-@click.command("quickstart", context_settings={"help_option_names": HELP_OPTIONS})
+@click.command("quickstart", context_settings={"help_option_names": HELP_OPTIONS}, epilog=examples(
+    "rmqha quickstart",
+    "rmqha quickstart --keep    # and keep the stores, to look into them"))
 @click.option("--messages", default=1_000, show_default=True, type=click.IntRange(1, 1_000_000),
               help="How many messages to send.")
 @click.option("--keep", is_flag=True, help="Keep the folder with configs, stores and logs.")
 def main(messages: int, keep: bool) -> None:
-    """Start 2 masters and 2 slaves on this host, send messages, kill a master, consume everything."""
+    """Start 2 masters and 2 slaves, kill a master, lose no message.
+
+    The servers run on this host, in a temporary folder. The command sends messages, compares the logs of each master
+    and its slave, kills a master, and consumes everything, the dead master's messages from its slave. Prints each step
+    with its duration. Exit code 1 if a step fails.
+    """
     begin = time.monotonic()
     home = Path(tempfile.mkdtemp(prefix="rmqha-quickstart-"))
     try:
@@ -376,7 +387,7 @@ def main(messages: int, keep: bool) -> None:
 
 
 def _run(home: Path, messages: int) -> str | None:
-    """The steps, with the cluster ended behind them in any case; why they failed, None when they did not."""
+    """Run the steps, stop the cluster in any case, and return why they failed; None when they succeeded."""
     try:
         conf = find_conf()
         with LocalCluster(conf, home, free_port_block(ports_needed(conf))) as cluster:

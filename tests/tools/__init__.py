@@ -1,1 +1,1 @@
-"""The tools."""
+"""Tests of rmqha.tools."""

@@ -1,4 +1,4 @@
-"""A name server, a master and its slave within the test's process, for tools that ask running servers."""
+"""A name server, a master and its slave within the test process, for tools that query running servers."""
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.support.wait import wait_until
 
 @contextmanager
 def broker_at(folder: Path, namesrv: str | None, **config: object):
-    """A broker on ports that belong together, as the command mqbroker gives them."""
+    """Return a broker on adjacent ports, as the command mqbroker assigns them."""
     port = ports.free_broker_port()
     with running_broker(folder, namesrv, listenPort=port, haListenPort=port + 1, **config) as broker:
         yield broker
@@ -25,7 +25,7 @@ def broker_at(folder: Path, namesrv: str | None, **config: object):
 
 @dataclass
 class Cluster:
-    """A master with a slave that has all it has."""
+    """A master with a slave that is in sync."""
 
     namesrv: str
     master: BrokerHarness
@@ -33,11 +33,11 @@ class Cluster:
 
     @property
     def ha_address(self) -> str:
-        """Where the master serves its slaves."""
+        """The address at which the master serves its slaves."""
         return f"127.0.0.1:{self.master.store.ha_service.ha_listen_port}"
 
     def log(self) -> bytes:
-        """All bytes of the master's log."""
+        """Return all bytes of the master's log."""
         store, parts, offset = self.master.store, [], 0
         while offset < store.get_max_phy_offset():
             with store.get_commit_log_data(offset) as result:
@@ -46,7 +46,7 @@ class Cluster:
         return b"".join(parts)
 
     def send(self, count: int, body: bytes = b"b" * 1000) -> None:
-        """Messages, until the slave has acknowledged them, and both have dispatched them."""
+        """Send messages, and wait until the slave has acknowledged them and both brokers have dispatched them."""
         for _ in range(count):
             assert self.master.send("T", body).code in (0, 12)
         store = self.master.store
@@ -58,7 +58,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory):
-    """A running cluster that the tests of a module share."""
+    """A running cluster, shared by the tests of a module."""
     folder = tmp_path_factory.mktemp("cluster")
     with ExitStack() as stack:
         namesrv = stack.enter_context(running_name_server(folder))

@@ -1,4 +1,4 @@
-"""Snapshots by hand."""
+"""Hand-made snapshots of a cluster."""
 from dataclasses import replace
 
 from rmqha.tools.replication.views import MasterView, SlaveView

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,83 +24,127 @@ from tests.support.sources import ROOT
 from tests.tools.conftest import broker_at
 
 PAGE = ROOT / "docs" / "commands.md"
-INTRO = """# The commands of `rmqha`
+INTRO = """# Commands of `rmqha`
 
-Made by `python -m tests.tools.test_commands_page`. `mqadmin` has RocketMQ's own commands: [mqadmin.md](mqadmin.md).
+This page lists every command of `rmqha` with its options, formats, exit codes and errors, for those who run a cluster
+or write scripts. `rmqha COMMAND --help` prints the same options. RocketMQ's own commands are on
+[the page of mqadmin](mqadmin.md)."""
+COMMON = """## Common options
 
-## One dialect
+These options mean the same in every command that has them:
 
-| option | means |
+| option | meaning |
 |---|---|
-| `-n`, `--namesrv` | name servers, host:port, separated by semicolons; else what `NAMESRV_ADDR` says |
-| `-b`, `--broker` | a broker: its name, or its host:port where a command asks it directly |
-| `-c`, `--cluster` | a cluster. `rmqha doctor` has `-c` for a config file, as `mqbroker` has |
+| `-n`, `--namesrv` | name servers as host:port, separated by semicolons; by default the value of `NAMESRV_ADDR` |
+| `-b`, `--broker` | a broker: its name, or its host:port where a command connects to it directly |
+| `-c`, `--cluster` | a cluster; in `rmqha doctor` a config file, as in `mqbroker` |
 | `-t`, `--topic` | a topic |
 | `-g`, `--group` | a group of consumers or producers |
-| `-o`, `--output` | `table` for people; `json` and `yaml` for programs: an object or a document each |
-| `--timeout` | a duration: a number is seconds |
-| `-h`, `--help`, `--version` | of each command |
+| `-o`, `--output` | `table` for people; `json` (an object on one line) and `yaml` (a document) for programs |
+| `--timeout` | a duration; a number without a unit is seconds |
+| `-h`, `--help` | print the help of the command |
+| `--version` | print the version |
 
-Every size, duration and time that an option takes is read alike (the options of `mqadmin` are RocketMQ's own):
+- **Times** are printed as local time for people and as ms since 1970 for programs. JSON has both: `storeTime` and
+  `storeTimestamp`.
+- **Colour** is used on terminals only. `NO_COLOR=1` switches it off.
+- **Tables** keep their columns aligned in any script.
+- **Access control**: commands that send or read messages sign their requests with the account in
+  `$ROCKETMQ_HOME/conf/tools.yml`, as `mqadmin` does.
+- **Completion**: `rmqha completion bash` (or `zsh`, `fish`) prints a script that completes commands and options.
+
+## Sizes, durations and times
+
+All commands read sizes, durations and times in the same way. Only `mqadmin` has RocketMQ's own formats.
 
 {units}
 
-Times stand as local time for people and as ms since 1970 for programs; JSON has both (`storeTime`, `storeTimestamp`).
-Colour is for terminals alone, and `NO_COLOR=1` switches it off. Tables keep their columns in any script. Requests are
-signed with the account of `$ROCKETMQ_HOME/conf/tools.yml`, as those of `mqadmin`, by the commands that send and read
-messages. `rmqha completion bash` (or `zsh`, `fish`) prints what a shell needs to complete commands and options.
+## Exit codes
 
-| exit code | means |
+| exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | the work failed, in part at least: a message not sent, fewer there than asked for, a flaw found |
-| 2 | wrong usage, or nobody can answer, which says nothing about the work |
-| 130 | interrupted (Ctrl-C); `rmqha tail` ends so |
-| 143, 129 | ended by SIGTERM, SIGHUP: in order, as after Ctrl-C; under `nohup` SIGHUP changes nothing |
+| 1 | the work failed, at least in part: a message was not sent, fewer messages than asked for, a flaw found |
+| 2 | wrong usage, or no server answers; this says nothing about the work |
+| 130 | interrupted by Ctrl-C; the usual end of `rmqha tail` |
+| 143, 129 | ended by SIGTERM or SIGHUP, as cleanly as after Ctrl-C; under `nohup` SIGHUP has no effect |
 
-`rmqha check` has those of monitoring systems: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN. Errors are one line on standard
-error. A fault in rmqha itself is one too; with `RMQHA_TRACEBACK=1` Python shows where it is."""
-MESSAGES = """## Messages
+`rmqha check` has the exit codes of monitoring systems instead: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
 
-`rmqha produce` takes a message a line, a JSON object a line (`-f json`), or each file as a message (`-f whole`). A line
-of blanks is a message; RocketMQ has no empty ones, so empty lines are left out, and counted. When it is interrupted it
-waits for the answer to what is on its way, and says how many were sent. An
-object has `body`, or `bodyBase64` for bytes, and may have `keys` (a text or a list), `tags`, `properties`, `delay` (a
-level), `queue`, `broker`, `flag`. What `rmqha consume -o json` prints is taken too; its times, offsets and ids are
-passed over. Options give each message what it lacks. A line or a file has at most 4 MiB; a body in JSON may be longer
-where the broker takes what it comes to compressed.
+An error is one line on standard error. After wrong usage, the command's usage is printed before that line. An internal
+error of rmqha is one line, too; with `RMQHA_TRACEBACK=1` Python prints the traceback."""
+MESSAGES = r"""## Sending messages
 
-`--from` of `consume`, `tail` and `bench consume`: `earliest`, `latest`, `committed` (where the group is), an offset,
-`-5` (the last five of each queue), or a time (`2024-05-31T12:30:00`, `10m` for ten minutes ago; of numbers alone 13
-digits and more are ms).
-With a group the command takes its share of the queues, as any consumer of it, and commits what was printed.
-Offsets that are gone are reported on stderr. A queue that ends before what was read, as its topic was made again, is
-read from its beginning by `tail` and with `--timeout`; else, and for `export`, it is an error.
+`rmqha produce` reads messages in one of three formats:
 
-`-f` of `consume` and `tail` is a format string; nothing is added to it, so end it with `\\n`. Also `\\t`, `\\r`, `\\0`,
-`\\\\`, `\\xFF`.
+- `-f lines`, the default: one message per line. A line of blanks is a message. Empty lines are skipped and counted,
+  because RocketMQ has no empty messages.
+- `-f json`: one JSON object per line, with `body`, or `bodyBase64` for bytes. It may also have `keys` (a text or a
+  list), `tags`, `properties`, `delay` (a level), `queue`, `broker` and `flag`.
+- `-f whole`: each file is one message.
+
+Also note:
+
+- The output of `rmqha consume -o json` is valid input. Its times, offsets and ids are ignored.
+- The output of `rmqha store dump -o json` is valid input too. Its queue is ignored as well, and a damaged message is
+  an error. All messages go to the topic of `-t`, so select one with `store dump -t`.
+- Options of the command set whatever a message lacks.
+- A line or a file has at most 4 MiB. The body in a JSON object may be larger if the broker accepts its compressed size.
+- When you interrupt the command, it waits for the answers to outstanding sends. Then it prints how many messages were
+  sent.
+
+## Reading messages
+
+`--from` of `consume`, `tail` and `bench consume` is the start position:
+
+| `--from` | starts at |
+|---|---|
+| `earliest`, `latest` | the beginning or the end of each queue |
+| `committed` | the group's committed offsets |
+| a number, such as `1200` | this offset; with 13 digits or more, the time in ms |
+| `-5` | the last 5 messages of each queue |
+| `2024-05-31T12:30:00`, `10m` | the first messages of that time, or of 10 minutes ago |
+
+With a group (`-g`) the command reads its share of the queues, like any consumer of the group. It commits the offsets of
+the messages that it printed.
+
+Offsets that no longer exist are reported on standard error. If a topic was deleted and created again, a queue may end
+before the offset that was read last. `tail`, and `consume` with `--timeout`, then read that queue from its beginning.
+For `consume` without `--timeout`, and for `export`, it is an error.
+
+`-f` of `consume` and `tail` is a format string. Nothing is appended to it, so end it with `\n`. The other escapes are
+`\t`, `\r`, `\0`, `\\` and `\xFF`.
 """
-CARRIED = """## The file of `rmqha export`
+CARRIED = """## The export file
 
-```
+{}
+
+```text
 {}
 ```
-FILE is written beside its place and moved there when it is whole, in the mode of the file that it replaces (`--force`).
-A symbolic link is followed, and stays; a pipe, a terminal, `/dev/stdout` and other descriptors are written to as they
-are. A body that is not UTF-8, or has more than 32 MiB, stands as base64.
 
-Queues go to those of the same names, if the topic has them all, else to those of the same rank; a topic that is missing
-is made with as many. Carried are body, keys, tag, properties, flag and message id. Times and offsets are new, and
-{} are left out.
+**Writing.** `rmqha export` writes a temporary file beside FILE and moves it into place when it is complete. With
+`--force` it keeps the mode of the file that it replaces. A symbolic link is followed and stays. A pipe, a terminal,
+`/dev/stdout` and other descriptors are written to directly. A body that is not UTF-8, or has more than 32 MiB, is
+written as base64.
 
-An import that fails or is interrupted says how many messages are imported, which `--skip` then passes over, and which
-number leaves out the one that failed. Messages go in batches, those with nearly 32 KiB of properties alone. A topic has
-at most 65,536 queues there, a line 342 MiB, the first one 16 MiB."""
-ERRORS = """## What goes wrong
+**Queues.** `rmqha import` sends a message to the queue of the same name if the topic has all queues of the file.
+Otherwise the first queue of the file goes to the first queue of the topic, and so on. A missing topic is created with
+as many queues as in the file.
 
-One error of each kind, as it is printed (NAMESRV, BROKER and FOLDER stand for what was there).
+**Contents.** The import keeps body, keys, tag, properties, flag and message id. Times and offsets are new. These
+properties are left out: {}.
 
-| behind `rmqha` | exit code | says |
+**Failures.** An import that fails or is interrupted prints how many messages it imported. Pass this number to `--skip`
+to continue after them. It also prints the number that skips the failed message as well.
+
+**Batches and limits.** Messages are sent in batches, those with nearly 32 KiB of properties one by one. In the file, a
+topic has at most 65,536 queues, a line 342 MiB, and the first line 16 MiB."""
+ERRORS = """## Common errors
+
+One error of each kind, as it is printed. NAMESRV and BROKER replace addresses, and FOLDER a folder.
+
+| arguments of `rmqha` | exit code | message |
 |---|---|---|"""
 HEADER = '{"rmqhaExport": 1, "topics": {"T": {"broker-a": 2}}}\n'
 # Arguments; standard input. A topic `orders` is there with one message.
@@ -166,7 +211,8 @@ def option_rows(command: click.Command) -> list[str]:
         if not isinstance(option, click.Option) or "--version" in option.opts:
             continue
         choices = " " + "\\|".join(option.type.choices) if isinstance(option.type, click.Choice) else ""
-        names = ", ".join(f"`{name}`" for name in option.opts) + choices
+        names = " / ".join(", ".join(f"`{name}`" for name in given)
+                           for given in (option.opts, option.secondary_opts) if given) + choices
         default = option.default
         is_told = option.show_default and default is not None and not option.is_flag
         words = (option.help or "").strip() + (f" Default: {default}." if is_told else "") + (
@@ -183,7 +229,7 @@ def described(path: str, command: click.Command) -> str:
     parts = [f"### {path}", f"`{path} [OPTIONS]{' ' + arguments if arguments else ''}`", cell(text)]
     rows = option_rows(command)
     if rows:
-        parts.append("\n".join(["| option | |", "|---|---|", *rows]))
+        parts.append("\n".join(["| option | meaning |", "|---|---|", *rows]))
     return "\n\n".join(parts)
 
 
@@ -192,18 +238,20 @@ def render(folder: Path) -> str:
     commands = list(own_commands())[1:]
     short = [f"| `{path}` | {cell(command.get_short_help_str(300))} |" for path, command in commands]
     fields = [f"| `%{letter}` | {cell(what)} |" for letter, (what, _get) in FIELDS.items()]
-    form = inspect.cleandoc(export_file.__doc__ or "").split("\n\n", 1)[1]
+    form, _, rows_of_file = inspect.cleandoc(export_file.__doc__ or "").split("\n\n", 1)[1].partition("\n\n")
     left_out = ", ".join(f"`{name}`" for name in sorted(export_file.NOT_CARRIED))
     errors = [f"| `{arguments}` | {code} | {cell(text)} |" for arguments, code, text in failures(folder)]
     chapters = [described(path, command) for path, command in commands
                 if not isinstance(command, click.Group) and not needs_extra(command)]
-    extras = [f"`{path}` needs the extra `{command.extra}`; `{path} --help` tells its options."
+    extras = [f"`{path}` needs the extra `{command.extra}`. `{path} --help` prints its options."
               for path, command in commands if needs_extra(command)]
     return "\n\n".join([
-        INTRO.replace("{units}", str(units.__doc__).partition("\n\n")[2].strip()),
-        "## All of them", "\n".join(["| command | |", "|---|---|", *short]), "\n".join(extras),
-        MESSAGES + "\n" + "\n".join(["| format | prints |", "|---|---|", *fields]), CARRIED.format(form, left_out),
-        "\n".join([ERRORS, *errors]), "## Each", *chapters]) + "\n"
+        INTRO, "## All commands", "\n".join(["| command | purpose |", "|---|---|", *short]), "\n".join(extras),
+        COMMON.replace("{units}", str(units.__doc__).partition("\n\n")[2].strip()),
+        MESSAGES + "\n" + "\n".join(["| format | prints |", "|---|---|", *fields]),
+        CARRIED.format(form, textwrap.dedent(rows_of_file), left_out), "\n".join([ERRORS, *errors]),
+        "## Options of each command", *chapters,
+        "---\n\nThis page is generated from the commands by `python -m tests.tools.test_commands_page`."]) + "\n"
 
 
 def test_page_has_each_command_and_what_goes_wrong(tmp_path):

@@ -1,4 +1,4 @@
-"""Admin questions that no sub-command asks, or asks only in part, on a running cluster."""
+"""Requests of the admin client that no sub-command sends, or only in part, on a running cluster."""
 import pytest
 
 from rmqha.client.exception import MQBrokerException, MQClientException
@@ -19,13 +19,13 @@ def admin(cluster):
     made.shutdown()
 
 
-def test_nothing_is_opened_before_the_first_question():
+def test_no_connection_is_opened_before_the_first_request():
     admin = DefaultMQAdminExt("127.0.0.1:1")
     assert admin.namesrv_addr == "127.0.0.1:1"
     admin.shutdown()
 
 
-def test_topics_and_groups_are_examined_on_one_broker(admin, cluster):
+def test_topics_and_groups_are_queried_at_one_broker(admin, cluster):
     addr = cluster.master.address
     admin.create_and_update_topic_config(addr, TopicConfig("Made", 2, 3))
     assert admin.get_user_topic_config(addr, False, 3000).topicConfigTable["Made"] == TopicConfig("Made", 2, 3)
@@ -36,7 +36,7 @@ def test_topics_and_groups_are_examined_on_one_broker(admin, cluster):
     assert admin.examine_subscription_group_config(addr, "made") is None
 
 
-def test_values_of_the_name_server_are_listed_and_deleted(admin):
+def test_values_at_the_name_server_are_listed_and_deleted(admin):
     admin.create_and_update_kv_config("space", "a", "1")
     admin.create_and_update_kv_config("space", "b", "2")
     assert admin.get_kv_list_by_namespace("space").table == {"a": "1", "b": "2"}
@@ -45,7 +45,7 @@ def test_values_of_the_name_server_are_listed_and_deleted(admin):
         admin.get_kv_config("space", "a")
 
 
-def test_the_brokers_of_an_order_conf_stand_as_clients_count_them(admin):
+def test_brokers_of_an_order_conf_are_in_the_order_of_javas_hash_map(admin):
     names = ["broker-a", "broker-b", "third", "4"]
     for name in names:
         admin.create_or_update_order_conf("Ordered", f"{name}:4", False)
@@ -70,18 +70,18 @@ def test_offsets_are_copied_by_the_broker_when_it_has_the_group(admin, cluster):
     assert admin.api.get_consume_stats(addr, "to", 3000).offsetTable[queue].consumerOffset == 2
 
 
-def test_times_are_told_by_queue(admin):
+def test_time_spans_are_reported_by_queue(admin):
     spans = admin.query_consume_time_span("T", "nobody")
     assert {span.messageQueue.topic for span in spans} == {"T"}
     assert all(span.minTimeStamp <= span.maxTimeStamp for span in spans)
 
 
-def test_a_group_that_does_not_run_has_no_status(admin):
+def test_group_without_clients_has_no_status(admin):
     with pytest.raises(MQClientException, match=r"No Any Consumer online in the consumer group: \[nobody\]"):
         admin.get_consume_status("T", "nobody", None)
 
 
-def test_each_name_server_is_told_and_the_last_error_raised(admin, cluster):
+def test_every_name_server_is_updated_and_the_last_error_raised(admin, cluster):
     addr = cluster.namesrv
     with pytest.raises(MQClientException) as refused:
         admin.update_name_server_config({"kvConfigPath": "/elsewhere"}, [addr, addr])
@@ -91,6 +91,6 @@ def test_each_name_server_is_told_and_the_last_error_raised(admin, cluster):
     assert admin.add_write_perm_of_broker(addr, "broker-a") > 0
 
 
-def test_an_error_of_a_broker_names_it_where_javas_does(admin, cluster):
+def test_error_of_a_broker_names_it_where_javas_does(admin, cluster):
     with pytest.raises(MQBrokerException, match=f"BROKER: {cluster.master.address}"):
         admin.api.get_topic_stats_info(cluster.master.address, "nowhere", 3000)

@@ -1,4 +1,4 @@
-"""The quickstart as people run it, clusters on this host, and their table."""
+"""The quickstart as users run it, clusters on this host, and their table."""
 import os
 import re
 import socket
@@ -41,7 +41,7 @@ def servers_below(folder):
             if any(str(folder) in argument for argument in process.info["cmdline"] or ())]
 
 
-def test_everything_is_shown_and_nothing_is_left(tmp_path):
+def test_complete_run_shows_everything_and_leaves_nothing(tmp_path):
     result = run(tmp_path, "--messages", "200")
     assert result.returncode == 0, result.stdout + result.stderr
     steps = re.findall(r"^(.*) \.\.\. \d+\.\d s", result.stdout, re.MULTILINE)
@@ -56,7 +56,7 @@ def test_everything_is_shown_and_nothing_is_left(tmp_path):
     assert list(tmp_path.iterdir()) == [] and servers_below(tmp_path) == []
 
 
-def test_failed_step_ends_with_one_and_a_text_and_leaves_nothing(tmp_path, monkeypatch):
+def test_failed_step_ends_with_1_prints_the_reason_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(quickstart.tempfile, "tempdir", None)
     monkeypatch.setattr(quickstart, "find_conf", lambda: tmp_path / "nowhere")
@@ -72,20 +72,20 @@ def sent_two(tmp_path):
     return made
 
 
-def test_each_message_once_is_right(sent_two):
+def test_receiving_each_message_once_passes(sent_two):
     text = sent_two._check_received(Counter(["order-0", "order-1"]), {"order-0": "broker-a", "order-1": "broker-b"})
     assert text == "all 2, none twice; 1 of broker-a's came from its slave"
 
 
 @pytest.mark.parametrize("keys, says", [
-    (["order-0"], "0 messages came twice, 1 never"), (["order-0", "order-0", "order-1"], "1 messages came twice"),
-    (["order-0", "order-1", "x"], "1 were not sent here")])
-def test_message_lost_doubled_or_foreign_is_a_failure(sent_two, keys, says):
+    (["order-0"], "0 messages arrived twice, 1 never"), (["order-0", "order-0", "order-1"], "1 messages arrived twice"),
+    (["order-0", "order-1", "x"], "1 were not sent by this run")])
+def test_lost_duplicate_or_foreign_message_is_a_failure(sent_two, keys, says):
     with pytest.raises(WorkFailedError, match=says):
         sent_two._check_received(Counter(keys), {})
 
 
-def test_log_that_differs_is_a_failure(sent_two, monkeypatch):
+def test_differing_log_is_a_failure(sent_two, monkeypatch):
     for master, slave in sent_two._cluster.pairs():
         for server, byte in ((master, b"m"), (slave, b"s")):
             server.commit_log.mkdir(parents=True)
@@ -95,7 +95,7 @@ def test_log_that_differs_is_a_failure(sent_two, monkeypatch):
         sent_two._table()
 
 
-def test_message_that_is_not_safe_is_a_failure(sent_two):
+def test_message_without_a_copy_is_a_failure(sent_two):
     result = SimpleNamespace(send_status=quickstart.SendStatus.SLAVE_NOT_AVAILABLE,
                              message_queue=SimpleNamespace(brokerName="broker-a"))
     sent_two._producer.send = lambda message, timeout_ms: result
@@ -103,7 +103,7 @@ def test_message_that_is_not_safe_is_a_failure(sent_two):
         sent_two._send()
 
 
-def test_message_that_its_slave_has_late_is_waited_for(sent_two, monkeypatch):
+def test_message_that_reaches_its_slave_late_is_waited_for(sent_two, monkeypatch):
     statuses = iter([quickstart.SendStatus.FLUSH_SLAVE_TIMEOUT, quickstart.SendStatus.SEND_OK])
     sent_two._producer.send = lambda message, timeout_ms: SimpleNamespace(
         send_status=next(statuses), message_queue=SimpleNamespace(brokerName="broker-b"))
@@ -113,24 +113,24 @@ def test_message_that_its_slave_has_late_is_waited_for(sent_two, monkeypatch):
         asked.append((master.broker_name, slave.broker_name))
         return next(lags)
     monkeypatch.setattr(Quickstart, "_lag", lag)
-    assert sent_two._send().endswith("; 2 to broker-b; 1 FLUSH_SLAVE_TIMEOUT, on the slave a moment later")
+    assert sent_two._send().endswith("; 2 to broker-b; 1 FLUSH_SLAVE_TIMEOUT, replicated a moment later")
     assert asked == [("broker-b", "broker-b")] * 3
 
 
-def test_message_that_its_slave_never_has_is_a_failure(sent_two, monkeypatch):
+def test_message_that_never_reaches_its_slave_is_a_failure(sent_two, monkeypatch):
     sent_two._producer.send = lambda message, timeout_ms: SimpleNamespace(
         send_status=quickstart.SendStatus.FLUSH_SLAVE_TIMEOUT, message_queue=SimpleNamespace(brokerName="broker-b"))
     monkeypatch.setattr(Quickstart, "_lag", lambda _self, _master, _slave: 700)
     monkeypatch.setattr(quickstart, "WAIT_S", 0)
-    with pytest.raises(ClusterError, match="waited 0 s in vain for: broker-b's slave to have it"):
+    with pytest.raises(ClusterError, match="timed out after 0 s waiting for: broker-b's slave to catch up"):
         sent_two._send()
 
 
-def test_shares_are_counted_by_broker():
+def test_messages_are_counted_by_broker():
     assert shares(["b", "a", "b"]) == "1 to a, 2 to b"
 
 
-def test_sigterm_in_the_middle_leaves_nothing(tmp_path):
+def test_sigterm_during_a_run_leaves_nothing(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen([sys.executable, "-m", "rmqha.tools.quickstart"], env=environment, cwd=tmp_path,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -154,7 +154,7 @@ def cluster(tmp_path):
         yield made
 
 
-def test_each_broker_has_its_ports_its_store_and_small_files(cluster, tmp_path):
+def test_each_broker_has_its_own_ports_and_store_and_small_files(cluster, tmp_path):
     assert [broker.name for broker in cluster.brokers] == ["broker-a-s", "broker-a", "broker-b-s", "broker-b"]
     ports = [cluster.name_server.port, *(broker.port for broker in cluster.brokers)]
     assert ports == [21_000 + number * PORTS_PER_BROKER for number in range(5)]
@@ -174,23 +174,23 @@ def test_slaves_are_paired_with_their_masters(cluster):
 
 
 def run_instead(monkeypatch, programs):
-    """Let servers, by their names, run these programs."""
+    """Replace servers, given by name, with these programs."""
     monkeypatch.setattr(Node, "start_command", lambda node: [sys.executable, "-c", programs[node.name]])
 
 
-def test_server_that_ends_by_itself_is_told_with_what_it_printed(cluster, monkeypatch):
+def test_server_that_ends_unexpectedly_is_reported_with_its_output(cluster, monkeypatch):
     run_instead(monkeypatch, {"namesrv": "import sys; print('no luck'); sys.exit(7)"})
     cluster.start(cluster.name_server)
-    with pytest.raises(ClusterError, match=r"(?s)namesrv ended with code 7.*no luck"):
+    with pytest.raises(ClusterError, match=r"(?s)namesrv ended with exit code 7.*no luck"):
         cluster.wait_until(lambda: False, 60, "never")
 
 
-def test_waiting_in_vain_names_what_was_waited_for(cluster):
-    with pytest.raises(ClusterError, match="in vain for: a miracle"):
+def test_timeout_names_the_awaited_event(cluster):
+    with pytest.raises(ClusterError, match="waiting for: a miracle"):
         cluster.wait_until(lambda: False, 0.1, "a miracle")
 
 
-def test_leaving_ends_every_process_even_a_stubborn_one(tmp_path, monkeypatch):
+def test_closing_ends_every_process_even_an_unresponsive_one(tmp_path, monkeypatch):
     monkeypatch.setattr("rmqha.tools.local_cluster.start.STOP_TIMEOUT_S", 0.5)
     ready = tmp_path / "ready"
     stubborn = ("import signal, time; signal.signal(15, signal.SIG_IGN); "
@@ -211,7 +211,7 @@ def test_folder_without_files_is_refused(tmp_path):
         LocalCluster(tmp_path, tmp_path, 21_000)
 
 
-def test_port_block_is_free_and_in_the_range():
+def test_port_block_is_free_and_within_the_range():
     first = free_port_block(20)
     assert PORTS[0] <= first and first + 20 <= PORTS[1]
     for port in range(first, first + 20):
@@ -220,13 +220,13 @@ def test_port_block_is_free_and_in_the_range():
             probe.bind(("", port))
 
 
-def test_taken_port_is_not_in_the_block(monkeypatch):
+def test_block_excludes_a_taken_port(monkeypatch):
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
         port = taken.getsockname()[1]
         monkeypatch.setattr("rmqha.tools.local_cluster.layout.random.randrange", lambda low, high: port - 1)
-        with pytest.raises(ClusterError, match="free ports"):
+        with pytest.raises(ClusterError, match="free consecutive ports"):
             free_port_block(3)
 
 
@@ -234,8 +234,8 @@ def test_conf_folder_is_found():
     assert find_conf() == CONF
 
 
-def test_script_says_what_it_wants_of_python(tmp_path):
-    """With a Python that is too old and no .venv, bin/quickstart ends with a clear text."""
+def test_script_names_the_required_python_version(tmp_path):
+    """Run bin/quickstart with a Python that is too old and without .venv: it ends with a clear message."""
     (tmp_path / "bin").mkdir()
     for name in ("quickstart", "ensure-venv"):
         (tmp_path / "bin" / name).write_bytes((ROOT / "bin" / name).read_bytes())
@@ -254,14 +254,14 @@ def test_script_says_what_it_wants_of_python(tmp_path):
 
 
 def write_log(folder, data, size, first=0):
-    """`data` (which begins at offset `first`) as commit log files of `size` bytes; the last one is padded."""
+    """Write `data` (which starts at offset `first`) as commit log files of `size` bytes; the last one is padded."""
     folder.mkdir(parents=True)
     for start in range(0, max(len(data), 1), size):
         (folder / f"{first + start:020}").write_bytes(data[start:start + size].ljust(size, b"\0"))
     return folder
 
 
-def test_table_lines_up_and_says_yes_or_no():
+def test_table_is_aligned_and_has_yes_or_no():
     text = render([
         BrokerRow("broker-a", "SYNC_MASTER", "127.0.0.1:10911", 1234567),
         BrokerRow("broker-a-s", "SLAVE", "127.0.0.1:10921", 1234000, 567, True),
@@ -274,7 +274,7 @@ def test_table_lines_up_and_says_yes_or_no():
     assert slave.index("567  yes") + 5 == head.index("bytes identical")
 
 
-def test_files_are_read_across_their_borders(tmp_path):
+def test_files_are_read_across_their_boundaries(tmp_path):
     files = CommitLogFiles(write_log(tmp_path / "log", bytes(range(25)), 10, first=20))
     assert files.min_offset == 20
     assert files.read(28, 5) == bytes(range(8, 13))
@@ -282,14 +282,14 @@ def test_files_are_read_across_their_borders(tmp_path):
     assert files.read(48, 99) == b"\0\0"
 
 
-def test_foreign_files_are_passed_over(tmp_path):
+def test_foreign_files_are_skipped(tmp_path):
     folder = write_log(tmp_path / "log", b"abc", 3)
     (folder / "lock").write_text("x")
     (folder / "00000000000000000003.tmp").write_text("x")
     assert CommitLogFiles(folder).read(0, 10) == b"abc"
 
 
-def test_empty_folder_has_nothing(tmp_path):
+def test_empty_folder_has_no_data(tmp_path):
     assert CommitLogFiles(tmp_path).min_offset == 0 and CommitLogFiles(tmp_path).read(0, 5) == b""
     assert first_difference(tmp_path, tmp_path, 0) is None
 
@@ -301,7 +301,7 @@ def test_missing_bytes_are_a_difference(tmp_path):
     assert first_difference(master, slave, 30) == 20
 
 
-def test_range_begins_where_both_have_files(tmp_path):
+def test_compared_range_starts_where_both_have_files(tmp_path):
     data = bytes(range(40))
     master = write_log(tmp_path / "m", b"?" * 10 + data[10:], 10)
     slave = write_log(tmp_path / "s", data[20:], 10, first=20)
@@ -310,7 +310,7 @@ def test_range_begins_where_both_have_files(tmp_path):
 
 @given(data=st.binary(min_size=1, max_size=300), place=st.integers(0, 299), sizes=st.tuples(
     st.integers(1, 50), st.integers(1, 50)), chunk=st.integers(1, 64))
-def test_first_flipped_byte_is_found_whatever_the_file_sizes(tmp_path_factory, data, place, sizes, chunk):
+def test_first_flipped_byte_is_found_with_any_file_sizes(tmp_path_factory, data, place, sizes, chunk):
     folder, place = tmp_path_factory.mktemp("logs"), place % len(data)
     flipped = data[:place] + bytes([data[place] ^ 1]) + data[place + 1:]
     master = write_log(folder / "m", data, sizes[0])

@@ -1,4 +1,4 @@
-"""Sizes, durations and times of options, and numbers that others send: one meaning, and nothing breaks."""
+"""Sizes, durations and times of options have one meaning, and no received number breaks a command."""
 import ast
 import json
 import math
@@ -48,7 +48,7 @@ from rmqha.tools.view.snapshot import (
 )
 from tests.support.guide import is_leaf, own_commands
 
-# Sizes, durations and times: one meaning for all options of all commands, and each option that takes one has it.
+# Sizes, durations and times: one meaning in all options of all commands, and each such option uses it.
 
 KIB, MIN = 1024, 60.0
 SIZES = {"0": 0, "17": 17, "17B": 17, "1k": KIB, "1K": KIB, "2KiB": 2 * KIB, "2kib": 2 * KIB, "1KB": 1000,
@@ -61,11 +61,11 @@ MOMENTS = ["2026-03-01", "2026-03-01T12:30:00", "2026-03-01 12:30:00.250", "2026
 NEITHER = ["", " ", "soon", "3X", "1e3", "-5m", "30 parsecs", "M", "1,5g", "٣s", "9" * 40, "1" * 19 + "s", "0x10",
            "nan", "2026-13-01"]
 
-# What is about an amount by its words, and is not one of those three: counts and rates.
+# Words that suggest an amount; options that match but take a count or a rate are listed below.
 _WORDS = re.compile(r"\b(seconds?|bytes|TIME|times? of|how long|stored at|mappedFileSize\w*|driver)\b", re.IGNORECASE)
 _AMOUNT_NAMES = re.compile(r"--(.*-)?(timeout|interval|wait|seconds|delay|size|bytes|memory|from|to|since|until|"
                            r"expire|warn|crit|from-time|to-time)$")
-# option -> why it is none of them, by command and name
+# (command, option) -> the reason why it takes none of the three kinds.
 OTHERS = {
     ("rmqha produce", "--delay"): "a level of messageDelayLevel",
     ("rmqha bench produce", "--rate"): "messages a second",
@@ -78,7 +78,7 @@ CALLBACKS = {job_command.moment: units.parse_time, job_command.size: units.parse
 
 
 def all_options():
-    """(command, option) of each, those of the pipeline too."""
+    """Yield (command, option) of every option, including those of the pipeline."""
     for path, command in [*own_commands(), *((f"rmqha pipeline {name}", each)
                                              for name, each in sorted(pipeline_group.commands.items()))]:
         if is_leaf(command):
@@ -87,7 +87,7 @@ def all_options():
 
 
 def is_amount(path: str, option: click.Option) -> bool:
-    """Whether an option's name or words say that it takes a size, a duration or a time."""
+    """Return whether an option's name or help suggests that it takes a size, a duration or a time."""
     if any((path, name) in OTHERS for name in option.opts) or isinstance(option.type, (click.Path, click.Choice)):
         return False
     return any(_AMOUNT_NAMES.fullmatch(name) for name in option.opts) or bool(_WORDS.search(option.help or "")) \
@@ -95,7 +95,7 @@ def is_amount(path: str, option: click.Option) -> bool:
 
 
 def read(option: click.Option, text: str) -> object:
-    """A text as the option takes it; None when it refuses."""
+    """Parse a text as the option does; return None when it is refused."""
     context = click.Context(click.Command("x"))
     try:
         value = option.type.convert(text, option, context)
@@ -107,20 +107,20 @@ def read(option: click.Option, text: str) -> object:
 AMOUNTS = [(path, option) for path, option in all_options() if is_amount(path, option)]
 
 
-def test_there_are_such_options_and_the_exceptions_are_needed():
+def test_many_options_take_amounts_and_no_exception_is_obsolete():
     assert len(AMOUNTS) > 40
     named = {(path, name) for path, option in all_options() for name in option.opts}
     assert {each for each in OTHERS if each in named} == set(OTHERS), set(OTHERS) - named
 
 
-def test_no_option_takes_a_number_of_its_own_kind():
-    """A float is a rate, or goes through units."""
+def test_no_option_has_its_own_kind_of_number():
+    """Check that every float option is a rate, or uses units."""
     assert [(path, option.opts) for path, option in all_options() if isinstance(option.type, click.types.FloatParamType)
             and not any((path, name) in OTHERS for name in option.opts)] == []
 
 
 @pytest.mark.parametrize("path, option", AMOUNTS, ids=[f"{path} {option.opts[0]}" for path, option in AMOUNTS])
-def test_each_option_has_the_one_meaning(path, option, monkeypatch):
+def test_each_option_interprets_amounts_the_same_way(path, option, monkeypatch):
     monkeypatch.setattr(units.time, "time", lambda: 1_800_000_000.0)
     kind = option.type
     if isinstance(kind, UnitType):
@@ -128,7 +128,7 @@ def test_each_option_has_the_one_meaning(path, option, monkeypatch):
         table = {text: parse(text) for text in (*SIZES, *DURATIONS, *MOMENTS, *NEITHER) if not _fails(parse, text)}
         assert parse in (units.parse_size, units.parse_duration, units.parse_time)
         for text, wanted in table.items():
-            assert read(option, text) in (wanted, None)  # None: beyond its range
+            assert read(option, text) in (wanted, None)  # None: outside of its range
         least = {units.parse_size: "1MiB", units.parse_duration: "2s", units.parse_time: "10m"}[parse]
         assert read(option, least) == parse(least)
     elif isinstance(kind, LimitsType):
@@ -162,13 +162,13 @@ def test_sizes(text, size):
 
 
 @pytest.mark.parametrize("text, seconds", DURATIONS.items())
-def test_durations_and_so_long_ago(text, seconds):
+def test_durations_and_times_before_now(text, seconds):
     assert units.parse_duration(text) == seconds and units.parse_limit(text) == (None, seconds)
     assert units.parse_time(text, 10**12) == 10**12 - round(seconds * 1000)
 
 
-def test_one_letter_m_is_never_taken_for_the_other():
-    with pytest.raises(units.UnitError, match="'30m' is a duration, not a size; MiB are M"):
+def test_lower_case_m_is_minutes_and_upper_case_m_is_mebibytes():
+    with pytest.raises(units.UnitError, match="'30m' is a duration, not a size; MiB is M"):
         units.parse_size("30m")
     with pytest.raises(units.UnitError, match="'30M' is a size, not a duration; minutes are m"):
         units.parse_duration("30M")
@@ -181,7 +181,7 @@ def _ms(found):
 
 
 @pytest.mark.parametrize("zone, hours", [("UTC", 0), ("Etc/GMT-9", -9), ("Etc/GMT+5", 5)])
-def test_a_date_without_a_zone_is_local_everywhere(zone, hours, monkeypatch):
+def test_date_without_a_zone_is_local_time_everywhere(zone, hours, monkeypatch):
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
@@ -211,12 +211,12 @@ def test_any_text_is_an_amount_or_refused_in_one_line(text):
 
 
 @given(st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)))
-def test_what_is_printed_can_be_given_back(moment):
+def test_printed_times_are_accepted_as_input(moment):
     ms = int(moment.timestamp()) * 1000 + moment.microsecond // 1000
     assert units.parse_time(datetime.fromtimestamp(ms / 1000).astimezone().isoformat(timespec="milliseconds")) == ms
 
 
-# Times and numbers that others send: whatever they are, nothing breaks that reads or shows them.
+# Received times and numbers: no value may break a command that reads or shows them.
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW_NS = 1_764_000_000_000_000_000
@@ -241,7 +241,7 @@ def message_of(born, stored):
 
 
 @given(LONGS)
-def test_each_time_has_a_text(ms):
+def test_each_time_can_be_printed(ms):
     for show in (util_all.time_millis_to_human_string, util_all.time_millis_to_human_string2,
                  util_all.time_millis_to_human_string3, util_all.format_date, util_all.utc_text, time_text):
         assert show(ms)
@@ -249,7 +249,7 @@ def test_each_time_has_a_text(ms):
 
 
 @given(LONGS, LONGS)
-def test_a_message_of_any_time_is_shown(born, stored):
+def test_message_with_any_time_is_shown(born, stored):
     message = message_of(born, stored)
     json.dumps([as_object(message), message_json(message), message_fields(message)], allow_nan=False)
     assert message_text(message)
@@ -258,14 +258,14 @@ def test_a_message_of_any_time_is_shown(born, stored):
 
 
 @given(LONGS)
-def test_rows_of_sub_commands_with_any_time(ms):
+def test_rows_of_sub_commands_accept_any_time(ms):
     from rmqha.client.trace import TraceView
     from rmqha.tools.command.message_query import PRODUCED, _row
     assert _row(PRODUCED, "Pub", TraceView(time_stamp=ms)) is not None
 
 
 @given(LONGS)
-def test_a_column_of_times_has_null_beyond_the_calendar(ms):
+def test_column_of_times_has_null_beyond_the_calendar(ms):
     value = micros(ms)
     assert value == (ms * 1000 if FIRST_MS <= ms <= LAST_MS else None)
     if value is not None:  # wherever it is shown
@@ -274,7 +274,7 @@ def test_a_column_of_times_has_null_beyond_the_calendar(ms):
 
 
 @given(TEXTS | st.text() | st.floats().map(str) | st.integers().map(str))
-def test_a_number_of_a_text_is_in_its_range_or_not_there(text):
+def test_number_parsed_from_a_text_is_in_its_range_or_missing(text):
     assert -5 <= whole(text, -5, 0, 100) <= 100
     value = real(text, 0, 1)
     assert value is None or 0 <= value <= 1
@@ -287,14 +287,14 @@ def test_a_number_of_a_text_is_in_its_range_or_not_there(text):
 
 
 @given(TEXTS | st.text())
-def test_counts_and_ports_in_texts_are_in_their_ranges_or_not_there(text):
+def test_counts_and_ports_in_texts_are_in_their_ranges_or_missing(text):
     assert all(0 <= count < 1 << 63 for count in _damaged(f"slave:{text},master:{text}").values())
     _host, _colon, port = master_port(f"h:{text}").rpartition(":")
     assert port == "PORT" or 0 < int(port) < 65_535
 
 
 @given(FLOATS)
-def test_the_progress_of_a_group_has_any_rate(tps):
+def test_progress_of_a_group_accepts_any_rate(tps):
     stats = ConsumeStats({}, tps)
     admin = SimpleNamespace(examine_consume_stats=lambda _group: stats,
                             examine_consumer_connection_info=lambda _group: None)
@@ -310,7 +310,7 @@ def test_every_value_has_a_short_text(value):
 
 
 def shown(now, before=None):
-    """All that top and the console show of snapshots, as the JSON of the API."""
+    """Return the output of top and the console for snapshots, as the API's JSON."""
     made, history = picture(now, before, before), History()
     history.add(made)
     for table in (rows.brokers(made, history.values), rows.groups(made, history.values),
@@ -325,7 +325,8 @@ def shown(now, before=None):
 def state_of(table, config):
     try:
         return broker_state(Told(BROKER, config, table))
-    except CannotAnswerError as error:  # as the collector takes it
+    # As the collector handles it.
+    except CannotAnswerError as error:
         return broker_state(Told(BROKER, error=error.message))
 
 
@@ -333,7 +334,7 @@ TABLES = st.dictionaries(st.sampled_from(TABLE_KEYS), TEXTS)
 
 
 @given(TABLES, TABLES, st.dictionaries(st.sampled_from(CONFIG_KEYS), TEXTS), LONGS, FLOATS)
-def test_whatever_a_broker_tells_of_itself_is_shown_as_json(before, now, config, ms, tps):
+def test_any_runtime_table_of_a_broker_is_shown_as_json(before, now, config, ms, tps):
     def at(table, at_s):
         stats = ConsumeStats({MessageQueue("T", "broker-a", 0): OffsetWrapper(ms, -ms // 2, ms)}, tps)
         return Snapshot(round(at_s * 1000), at_s, brokers=(state_of(table, config),), groups_at_s=at_s,
@@ -342,7 +343,7 @@ def test_whatever_a_broker_tells_of_itself_is_shown_as_json(before, now, config,
     assert _broker_row(now, "C", "broker-a", 0, BROKER.address) is not None
 
 
-def test_one_broker_with_nan_leaves_the_others_as_they_are():
+def test_broker_with_nan_does_not_affect_the_others():
     odd = state_of({"commitLogDiskRatio": "nan", "msgPutTotalTodayNow": "nan"}, {"diskMaxUsedSpaceRatio": "nan"})
     good = BrokerState("C", "broker-b", "b:1", 0, disk_used=0.5, disk_limit=0.75)
     told = json.loads(shown(Snapshot(0, 0.0, brokers=(odd, good))))[0]["brokers"]
@@ -352,14 +353,14 @@ def test_one_broker_with_nan_leaves_the_others_as_they_are():
 
 
 @given(LONGS, LONGS, FLOATS)
-def test_a_topic_of_any_offsets_and_times_is_shown(end, last_ms, per_s):
+def test_topic_with_any_offsets_and_times_is_shown(end, last_ms, per_s):
     detail = TopicDetail("T", (QueueRow("b", 0, 0, end, last_ms, per_s),), ())
     assert rows.topic_queues(detail, 1_764_000_000_000).rows
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "9" * 400, "9" * 20])
 @pytest.mark.parametrize("unit", ["", "m"])
-def test_a_size_or_a_time_of_too_many_digits_is_an_error_of_the_option(digits, unit):
+def test_size_or_time_with_too_many_digits_is_a_usage_error(digits, unit):
     options = Options({"some": digits + unit}, ["some"], "here")
     for read in (options.size, options.duration):
         with pytest.raises(PipelineError, match="some") as caught:
@@ -367,7 +368,7 @@ def test_a_size_or_a_time_of_too_many_digits_is_an_error_of_the_option(digits, u
         assert len(str(caught.value)) < 400
 
 
-# Where a calendar is asked about a number: it is this host's clock, or the place says what to do beyond the calendar.
+# Conversions of numbers to dates: from this host's clock, or the code handles numbers beyond the calendar.
 GUARDED = {
     "rmqha/common/util_all.py", "rmqha/tools/terminal.py", "rmqha/common/logs.py", "rmqha/tools/top/top_app.py",
     "rmqha/common/message/message_decoder.py",
@@ -376,7 +377,7 @@ CALENDAR = {"fromtimestamp", "utcfromtimestamp", "gmtime", "localtime", "ctime"}
 
 
 def asked_calendars():
-    """(file, function) of each call that makes a calendar's date of a number."""
+    """Yield (file, function) of each call that converts a number to a date."""
     for path in sorted((ROOT / "rmqha").rglob("*.py")):
         for function in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(function, ast.FunctionDef):
@@ -386,5 +387,5 @@ def asked_calendars():
                         yield str(path.relative_to(ROOT)), function.name
 
 
-def test_no_other_place_makes_a_date_of_a_number():
+def test_no_other_place_converts_a_number_to_a_date():
     assert [each for each in asked_calendars() if each[0] not in GUARDED] == []

@@ -1,4 +1,4 @@
-"""A cluster at a moment and how it changes, and `rmqha top` on it."""
+"""A snapshot of a cluster and its changes, and `rmqha top` on it."""
 import asyncio
 import json
 import sys
@@ -61,17 +61,17 @@ from tests.support.in_process import running_name_server
 from tests.support.wait import stays, wait_until
 from tests.tools.pictures import MASTER, SLAVE, SLAVE_OF, group, place, snapshot
 
-# What brokers tell, as a snapshot has it: no server.
+# Brokers' answers as a snapshot contains them, without servers.
 
 BROKER = Broker("C", "broker-a", 0, "10.0.0.1:10911")
 
 
-def test_a_broker_that_told_nothing_says_why():
+def test_broker_without_an_answer_has_the_reason():
     state = broker_state(Told(BROKER, error="no answer", alive=False))
     assert (state.error, state.address, state.put_total, state.disk_used) == ("no answer", BROKER.address, -1, None)
 
 
-def test_a_runtime_table_becomes_numbers_and_what_is_odd_is_unknown():
+def test_runtime_table_is_parsed_and_invalid_values_are_unknown():
     state = broker_state(Told(BROKER, {"brokerRole": "SYNC_MASTER", "mappedFileSizeCommitLog": "1024",
                                        "diskMaxUsedSpaceRatio": "88"},
                               {"commitLogMinOffset": "-1", "commitLogMaxOffset": "2049", "msgPutTotalTodayNow": "7",
@@ -82,7 +82,7 @@ def test_a_runtime_table_becomes_numbers_and_what_is_odd_is_unknown():
     assert (state.disk_limit, state.dispatch_behind) == (0.88, 0)
 
 
-def test_groups_of_all_brokers_come_together_without_the_idle_ones_of_the_system():
+def test_groups_of_all_brokers_are_merged_without_idle_system_groups():
     def told(broker, end, offset):
         stats = ConsumeStats({MessageQueue("T", broker, 0): OffsetWrapper(end, offset, 5)}, 1.5)
         return ConsumeStatsList([{"readers": [stats]}, {"TOOLS_CONSUMER": []}, {"CID_RMQ_SYS_X": []}, {"idle": []}])
@@ -91,25 +91,25 @@ def test_groups_of_all_brokers_come_together_without_the_idle_ones_of_the_system
     assert [place.broker for place in groups[1].places] == ["broker-a", "broker-b"]
 
 
-def test_a_slave_that_was_asked_a_moment_after_its_master_does_not_lag():
+def test_slave_queried_a_moment_after_its_master_does_not_lag():
     healthy = SlaveView("s:1", 1, state="TRANSFER", ack_offset=11, lag_bytes=-1, in_sync=False)
     ahead = SlaveView("s:2", 2, state="AHEAD", lag_bytes=-9, in_sync=False, status=Status.CRITICAL)
     state = at_one_moment(MasterView("C", "broker-a", "m:1", slaves=[healthy, ahead]))
     assert [(slave.lag_bytes, slave.in_sync) for slave in state.slaves] == [(0, True), (-9, False)]
 
 
-def test_refused_slaves_and_a_master_without_an_answer_are_faults():
+def test_refused_slaves_and_a_silent_master_are_faults():
     view = MasterView("C", "broker-a", "m:1", refused=[RefusedView("s:9", 50, 0, 10)], error="it is silent")
     assert [(each.status, each.text[:12]) for each in all_faults(view)] == [
         (Status.CRITICAL, "s:9 is refus"), (Status.CRITICAL, "it is silent")]
 
 
-# Rates, growth, lines and the memory of them: no server.
+# Rates, growth, sparklines and their history, without servers.
 
 
 @pytest.mark.parametrize(("before", "after", "seconds", "wanted"), [
     (100, 150, 2.0, 25.0), (100, 100, 2.0, 0.0), (100, 50, 2.0, None), (-1, 50, 2.0, None), (1, 2, 0.0, None)])
-def test_a_rate_is_known_while_a_counter_only_grows(before, after, seconds, wanted):
+def test_rate_is_known_only_while_a_counter_grows(before, after, seconds, wanted):
     assert rate(before, after, seconds) == wanted
 
 
@@ -120,7 +120,7 @@ def test_brokers_have_rates_by_address():
     assert rates[SLAVE.address] == BrokerRates(0.0, 0.0, 0.0)
 
 
-def test_a_broker_that_has_restarted_or_is_away_has_no_rates():
+def test_restarted_or_unreachable_broker_has_no_rates():
     restarted = replace(MASTER, boot_ms=2, put_total=5)
     assert broker_rates(snapshot(10.0), snapshot(12.0, (restarted,)))[MASTER.address] == BrokerRates()
     away = replace(MASTER, error="no answer")
@@ -128,36 +128,36 @@ def test_a_broker_that_has_restarted_or_is_away_has_no_rates():
     assert broker_rates(snapshot(10.0, (away,)), snapshot(12.0)).get(MASTER.address) is None
 
 
-def test_what_slaves_copy_is_not_sent_to_the_cluster():
+def test_replicated_messages_are_not_counted_as_sent_to_the_cluster():
     after = [replace(MASTER, put_total=120), replace(SLAVE, put_total=120)]
     assert picture(snapshot(12.0, after), snapshot(10.0), None).in_msgs == 10.0
 
 
-def test_groups_have_rates_over_the_queues_that_they_had_before():
+def test_rates_of_groups_cover_only_queues_present_in_both_snapshots():
     before = snapshot(10.0, groups=[group("readers", place(0, 100, 90), place(1, 50, 50))])
     now = snapshot(15.0, groups=[group("readers", place(0, 150, 100), place(1, 55, 55), place(2, 1_000, 0)),
                                  group("new")])
     assert group_rates(before, now) == {"readers": GroupRates(3.0, 11.0, 8.0)}
 
 
-def test_a_group_whose_offsets_were_set_back_has_no_speed():
+def test_group_whose_offsets_were_reset_has_no_speed():
     before, now = group("readers", place(0, 100, 90)), group("readers", place(0, 100, 10))
     rates = group_rates(snapshot(10.0, groups=[before]), snapshot(15.0, groups=[now]))["readers"]
     assert rates.consumed is None and rates.growth == 16.0
 
 
-def test_groups_that_were_not_asked_anew_have_no_rates():
+def test_groups_that_were_not_queried_again_have_no_rates():
     before = snapshot(10.0, groups=[group()], groups_at_s=9.0)
     assert group_rates(before, snapshot(12.0, groups=[group()], groups_at_s=9.0))["readers"] == GroupRates()
 
 
-def test_a_backlog_is_gone_only_if_it_shrinks():
+def test_time_to_drain_is_known_only_for_a_shrinking_backlog():
     assert seconds_to_go(100, -20.0) == 5.0
     assert seconds_to_go(0, None) == 0.0
     assert seconds_to_go(100, 1.0) is None and seconds_to_go(100, None) is None
 
 
-def test_the_delay_is_that_of_the_queue_furthest_behind():
+def test_delay_is_the_largest_of_all_queues_with_a_backlog():
     now_ms = 100_000
     behind = group("readers", place(0, 10, 10, 1_000), place(1, 10, 5, 90_000), place(2, 10, 5, 60_000))
     assert behind.delay_ms(now_ms) == 40_000
@@ -165,11 +165,11 @@ def test_the_delay_is_that_of_the_queue_furthest_behind():
     assert group("readers", place(0, 10, 0, 0)).delay_ms(now_ms) is None
 
 
-def test_a_queue_that_lost_its_end_is_not_ahead_of_itself():
+def test_offset_beyond_the_end_of_a_queue_is_no_negative_backlog():
     assert place(0, 5, 9).behind == 0
 
 
-def test_a_sparkline_ends_at_the_right_and_has_gaps():
+def test_sparkline_is_right_aligned_and_has_gaps():
     assert sparkline([0, 1, 2, 4], 6) == "  ▁▃▅█"
     assert sparkline([None, 4.0, None], 3) == " █ "
     assert sparkline([1, 2, 3, 4, 5], 2) == "▇█"
@@ -177,23 +177,23 @@ def test_a_sparkline_ends_at_the_right_and_has_gaps():
     assert sparkline([], 3) == "   " and sparkline([1], 0) == ""
 
 
-def test_a_sparkline_has_no_hill_below_its_least_top():
+def test_sparkline_is_flat_below_its_minimum_top():
     assert sparkline([10.0], 1, top=1000.0) == "▂"
 
 
-def test_a_history_forgets_old_points_and_silent_names():
+def test_history_drops_old_points_and_missing_names():
     history = History(points=3, series=8)
     for second in range(5):
         history.add(picture(snapshot(float(second), groups=[group("first" if second < 4 else "second")]), None, None))
     assert [at_ms for at_ms, _value in history.line(LAG, SLAVE.address)] == [
         1_700_000_002_000, 1_700_000_003_000, 1_700_000_004_000]
     assert len(history) <= 8
-    assert history.line(BEHIND, "first") == []  # the one that has been silent
+    assert history.line(BEHIND, "first") == []  # the group missing in the latest picture
     assert history.values(BEHIND, CLUSTER, 2) == [0, 0]
     assert history.line(IN, "nobody") == []
 
 
-def test_many_groups_leave_room_for_those_furthest_behind():
+def test_history_keeps_the_groups_furthest_behind():
     history = History(points=3, series=30)
     groups = [group(f"g{number}", place(0, number, 0)) for number in range(100)]
     history.add(picture(snapshot(groups=groups), None, None))
@@ -201,7 +201,7 @@ def test_many_groups_leave_room_for_those_furthest_behind():
     assert history.line(IN, MASTER.address)
 
 
-def test_the_json_says_all_that_is_seen():
+def test_json_contains_everything_shown():
     now = snapshot(12.0, groups=[group("readers", place(0, 10, 4))], name_servers=(("ns:9876", "gone"),),
                    faults=(Fault(Status.CRITICAL, "a fault"),), groups_errors=("slow",))
     told = overview(picture(now, snapshot(10.0), None))
@@ -215,7 +215,7 @@ def test_the_json_says_all_that_is_seen():
 
 @pytest.mark.parametrize(("size", "low", "high", "wanted"), [
     (100, 0, 0, 0), (100, 0, 100, 1), (100, 0, 101, 2), (100, 150, 450, 4), (100, 100, 200, 1)])
-def test_the_files_of_a_log_are_counted(size, low, high, wanted):
+def test_segments_of_a_log_are_counted(size, low, high, wanted):
     assert replace(MASTER, file_size=size, min_offset=low, max_offset=high).segments == wanted
 
 
@@ -233,19 +233,19 @@ def test_sizes_parts_and_times_are_short():
         "-", "0", "0.4 s", "12 s", "10 min", "2 h", "2 d"]
 
 
-# A collector beside real servers that go and come.
+# A collector with real servers that start and stop.
 
 TIMEOUT_MS = 3_000
 
 
 @pytest.fixture
 def in_haste(monkeypatch):
-    """Everything is asked at each look."""
+    """Query everything at each poll."""
     for name in ("NAMES_EVERY_S", "GROUPS_EVERY_S", "RETRY_S"):
         monkeypatch.setattr(collector_module, name, 0.0)
 
 
-def test_a_cluster_is_seen_with_its_replication_rates_and_groups(cluster):
+def test_cluster_is_collected_with_its_replication_rates_and_groups(cluster):
     with Collector(cluster.namesrv, TIMEOUT_MS) as collector:
         before, _ = snapshot_pair(collector, 0.1)
         cluster.send(20)
@@ -260,21 +260,21 @@ def test_a_cluster_is_seen_with_its_replication_rates_and_groups(cluster):
     assert now.settled and now.name_servers == ((cluster.namesrv, ""),)
 
 
-def test_only_the_cluster_that_was_asked_for_is_seen(cluster):
+def test_only_the_requested_cluster_is_collected(cluster):
     with Collector(cluster.namesrv, TIMEOUT_MS, cluster="Nowhere") as collector:
         with pytest.raises(CannotAnswerError, match="no cluster 'Nowhere'.* it knows C"):
             collector.collect()
     with Collector(cluster.namesrv, TIMEOUT_MS, broker=cluster.slave.address) as collector:
-        assert len(collector.collect().brokers) == 2  # all of its name
+        assert len(collector.collect().brokers) == 2  # all brokers with its name
 
 
-def test_without_a_name_server_there_is_an_error_for_people():
+def test_unreachable_name_server_is_a_readable_error():
     with Collector("127.0.0.1:1", TIMEOUT_MS) as collector:
         with pytest.raises(CannotAnswerError, match=r"name server 127.0.0.1:1 can't be reached"):
             collector.collect()
 
 
-def test_a_name_server_and_brokers_may_go_and_come(tmp_path, in_haste):
+def test_name_server_and_brokers_may_stop_and_restart(tmp_path, in_haste):
     ns_port, slave_port = ports.free_port(), ports.free_broker_port()
     with ExitStack() as stack:
         names = stack.enter_context(ExitStack())
@@ -294,7 +294,8 @@ def test_a_name_server_and_brokers_may_go_and_come(tmp_path, in_haste):
         alone = collector.collect()
         assert "can't be reached" in alone.name_servers[0][1]
         assert not any(broker.error for broker in alone.brokers) and len(alone.brokers) == 2
-        slaves.close()  # nobody is told of it
+        # The name server is down and does not notice.
+        slaves.close()
         gone = collector.collect()
         assert [bool(broker.error) for broker in gone.brokers] == [False, True]
         assert [(each.state, each.status.name) for each in gone.replication[0].slaves] == [("UNREACHABLE", "CRITICAL")]
@@ -307,7 +308,7 @@ def test_a_name_server_and_brokers_may_go_and_come(tmp_path, in_haste):
         assert slave.address in back.by_address
 
 
-def test_a_silent_broker_is_left_alone_for_a_while(cluster, monkeypatch):
+def test_silent_broker_is_not_queried_for_a_while(cluster, monkeypatch):
     asked = []
     real = collector_module.ask_all
 
@@ -323,7 +324,7 @@ def test_a_silent_broker_is_left_alone_for_a_while(cluster, monkeypatch):
     assert now.by_address[cluster.slave.address].error == "silent"
 
 
-def test_a_poller_shows_what_is_new_until_it_is_paused(cluster):
+def test_poller_updates_the_picture_until_it_is_paused(cluster):
     history = History()
     with Collector(cluster.namesrv, TIMEOUT_MS) as collector:
         poller = ViewPoller(collector, history, interval_s=0.01)
@@ -337,7 +338,8 @@ def test_a_poller_shows_what_is_new_until_it_is_paused(cluster):
             poller.pause(True)
             still = poller.latest
             stays(lambda: poller.wakeup() or poller.latest is still, 500)
-            poller._publish(early)  # as a round does that had begun before
+            # As a round does that had started earlier.
+            poller._publish(early)
             assert poller.latest is still
             poller.pause(False)
             wait_until(lambda: poller.latest is not still)
@@ -346,7 +348,7 @@ def test_a_poller_shows_what_is_new_until_it_is_paused(cluster):
     assert history.line("log", cluster.master.address)
 
 
-def test_a_poller_tells_why_there_is_nothing_to_show():
+def test_poller_reports_why_there_is_nothing_to_show():
     with Collector("127.0.0.1:1", TIMEOUT_MS) as collector:
         poller = ViewPoller(collector, History(), 1.0)
         poller.start()
@@ -356,36 +358,36 @@ def test_a_poller_tells_why_there_is_nothing_to_show():
             poller.shutdown()
 
 
-# Bodies for people: no server.
+# Message bodies for display, without servers.
 
 
-def test_text_is_text_and_bytes_are_dumped():
+def test_text_is_shown_as_text_and_binary_data_as_a_dump():
     told = body_view("größer\n\ttea <b>".encode())
     assert told.text == "größer\n\ttea <b>" and not told.is_cut and told.size == 17
     assert body_view(b"\x00\x01\xff").text is None
-    assert body_view(b"bell \x07").text is None  # steers a terminal
-    assert body_view("\u202eevil".encode()).text is None  # turns the reading direction
+    assert body_view(b"bell \x07").text is None  # a terminal control character
+    assert body_view("\u202eevil".encode()).text is None  # reverses the reading direction
 
 
-def test_a_large_body_is_cut_also_within_a_character():
+def test_large_body_is_truncated_even_within_a_character():
     told = body_view("ä".encode() * 100, max_bytes=51)
     assert told.text == "ä" * 25 and told.is_cut and told.size == 200
     binary = body_view(b"\xff" * 100_000)
     assert binary.text is None and binary.is_cut and len(binary.hex.splitlines()) == MAX_HEX_BYTES // 16
 
 
-def test_broken_utf8_at_the_end_of_a_whole_body_is_no_text():
+def test_invalid_utf8_at_the_end_of_a_complete_body_is_not_text():
     assert body_view("ä".encode()[:1]).text is None
 
 
-def test_a_dump_has_offsets_bytes_and_letters():
+def test_dump_has_offsets_bytes_and_letters():
     assert hex_dump(b"0123456789abcdef\n") == (
         "00000000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef\n"
         "00000010  0a" + " " * 45 + "  .")
     assert hex_dump(b"") == ""
 
 
-# The tables of `top`: no server, no terminal.
+# The tables of `top`, without servers and without a terminal.
 
 
 def no_lines(_kind, _name, _last):
@@ -397,7 +399,7 @@ def texts(table: Table, *titles: str):
     return [tuple(row.cells[number] for number in places) for row in table.rows]
 
 
-def test_brokers_stand_with_rates_state_and_lag():
+def test_brokers_are_listed_with_rates_state_and_lag():
     after = [replace(MASTER, put_total=120), SLAVE]
     table = brokers(picture(snapshot(12.0, after), snapshot(10.0), None), no_lines)
     assert texts(table, "broker", "id", "in/s", "state", "lag", "lag time") == [
@@ -405,7 +407,7 @@ def test_brokers_stand_with_rates_state_and_lag():
     assert [row.tone for row in table.rows] == ["good", "good"]
 
 
-def test_a_silent_broker_and_a_slave_that_nobody_lists_are_seen():
+def test_silent_broker_and_unregistered_slave_are_listed():
     stranger = SlaveView("10.0.0.9:5", state="TRANSFER", status=Status.WARNING, lag_bytes=7, note="not listed")
     seen = snapshot(brokers=[replace(MASTER, error="away")], replication=(
         MasterView("C", "broker-a", MASTER.address, slaves=[stranger]),))
@@ -416,22 +418,22 @@ def test_a_silent_broker_and_a_slave_that_nobody_lists_are_seen():
     assert all(len(row.cells) == len(row.sort) == len(table.columns) for row in table.rows)
 
 
-def test_a_disk_above_its_limit_is_told():
+def test_disk_above_its_limit_is_reported():
     full = brokers(Picture(snapshot(brokers=[replace(MASTER, disk_used=0.9)], replication=())), no_lines)
     assert texts(full, "disk", "state") == [("90 %", "DISK FULL")]
 
 
-def test_groups_stand_by_what_they_are_behind_and_how_it_goes():
+def test_groups_are_sorted_by_backlog_and_show_its_trend():
     three = [group("a", place(0, 100, 99)), group("b", place(0, 5_000, 0)), group("c")]
     seen = Picture(snapshot(groups=three), groups={
         "a": GroupRates(10.0, 10.0, 0.1), "b": GroupRates(10.0, 50.0, 40.0), "c": GroupRates(0.0, 0.0, 0.0)})
     table = groups(seen, no_lines)
-    assert texts(table, "group", "behind", "growth/s", "gone in") == [
+    assert texts(table, "group", "behind", "growth/s", "drained in") == [
         ("b", "5,000", "40", "-"), ("a", "1", "0.1", "-"), ("c", "0", "0", "0")]
     assert [row.tone for row in table.rows] == ["bad", "good", "good"]
 
 
-def test_rows_are_sorted_by_values_filtered_by_texts_and_turned_round():
+def test_rows_are_sorted_by_values_filtered_by_text_and_reversed():
     table = Table("t", (Column("name"), Column("size", right=True)), (
         Row("x", ("x", "9"), ("x", 9.0)), Row("y", ("y", "10"), ("y", 10.0)),
         Row("z", ("z", "?"), ("z", float("-inf")))))
@@ -444,26 +446,27 @@ def test_rows_are_sorted_by_values_filtered_by_texts_and_turned_round():
     assert keys(1, False, "1") == "y" and keys(7, False, "X") == "x"
 
 
-def test_names_from_a_cluster_can_not_steer_the_terminal():
+def test_names_from_a_cluster_cannot_control_the_terminal():
     table = topics([TopicRow("evil\x1b[2J", "user", ("b",), 1, 1, "RW", False)])
     assert table.rows[0].cells[0] == "evil\\u001b[2J"
 
 
-def test_users_topics_stand_first():
+def test_users_topics_are_listed_first():
     told = [TopicRow("%RETRY%g", "retry", ("b",), 1, 1, "RW", False), TopicRow("Z", "user", ("b",), 1, 1, "RW", False)]
     assert [row.key for row in topics(told).rows] == ["Z", "%RETRY%g"]
 
 
-def test_a_groups_queues_and_clients():
+def test_queues_and_clients_of_a_group_are_listed():
     seen = Picture(snapshot(10.0, groups=[group("g", place(0, 10, 4, 1_700_000_004_000), place(1))]))
     assert texts(group_queues(seen, "g"), "queue", "behind", "delay") == [("0", "6", "6.0 s"), ("1", "0", "")]
     assert group_queues(seen, "unknown").rows == ()
     told = GroupClients((ClientRow("id", "1.2.3.4:5", "JAVA", "V4_9_8"),), "CONSUME_PASSIVELY", "CLUSTERING", "",
                         (("T", "*"),))
-    assert "T (*)" in group_clients("g", told).title and "nobody" in group_clients("g", GroupClients()).title
+    assert "T (*)" in group_clients("g", told).title
+    assert "no client is connected" in group_clients("g", GroupClients()).title
 
 
-def test_troubles_are_told_once_the_worst_first():
+def test_troubles_are_listed_once_with_the_worst_first():
     slave = replace(SLAVE_OF, status=Status.CRITICAL, note="it stands still")
     seen = Picture(snapshot(name_servers=(("ns", "ns is away"),),
                             faults=(Fault(Status.WARNING, "ns is away"), Fault(Status.WARNING, "odd")),
@@ -475,7 +478,7 @@ def test_troubles_are_told_once_the_worst_first():
         ("warn", "odd"), ("warn", "slow")]
 
 
-# `rmqha top` on a running cluster: one look for scripts, and the terminal application by its keys.
+# `rmqha top` on a running cluster: a single poll for scripts, and the terminal application by its keys.
 
 
 def test_once_prints_a_table_for_people(cluster, run):
@@ -499,7 +502,7 @@ def test_once_needs_no_extra(cluster, run, monkeypatch):
     assert run("top", "-n", cluster.namesrv, "--once", "-i", 1).exit_code == 0
 
 
-def test_without_the_extra_it_says_what_to_install(run, monkeypatch):
+def test_missing_extra_is_named_with_the_command_to_install_it(run, monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("textual", "rmqha.tools.top.top_app"))]:
         monkeypatch.delitem(sys.modules, name)
     for name in ("textual", "textual.app"):
@@ -511,12 +514,12 @@ def test_without_the_extra_it_says_what_to_install(run, monkeypatch):
 
 @pytest.mark.parametrize(("arguments", "wanted"), [
     ((), "no name server: give it with -n host:port, or in NAMESRV_ADDR"),
-    (("-n", "127.0.0.1:1", "-o", "json"), "-o json goes with --once"),
+    (("-n", "127.0.0.1:1", "-o", "json"), "-o json and -o yaml need --once"),
     (("-n", "127.0.0.1:1", "--once"), "name server 127.0.0.1:1 can't be reached"),
-    (("-n", "nonsense", "--once"), "'nonsense' is no host:port"),
+    (("-n", "nonsense", "--once"), "'nonsense' is not a valid host:port"),
     (("-n", "127.0.0.1:1", "--once", "-i", "0.1"), "Invalid value for '-i'"),
 ])
-def test_bad_input_gets_one_clear_error(arguments, wanted):
+def test_invalid_input_gets_one_clear_error(arguments, wanted):
     result = CliRunner().invoke(rmqha, ["top", *arguments], env={"NAMESRV_ADDR": ""})
     assert result.exit_code == 2 and wanted in " ".join(result.output.split()), result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)
@@ -524,7 +527,7 @@ def test_bad_input_gets_one_clear_error(arguments, wanted):
 
 @pytest.fixture
 def app(cluster):
-    """The application, with a cluster that is looked at once a second."""
+    """The application, with a cluster that is polled once a second."""
     pytest.importorskip("textual", reason="the extra `tui` is not installed")
     from rmqha.tools.top.top_app import TopApp
     admin = DefaultMQAdminExt(cluster.namesrv)
@@ -540,12 +543,12 @@ def app(cluster):
 
 
 async def until(pilot, come, what):
-    """Wait, and let the application run meanwhile."""
+    """Wait for a condition while the application runs."""
     for _ in range(600):
         await pilot.pause(0.05)
         if come():
             return
-    raise AssertionError(f"not within 30 s: {what}")
+    raise AssertionError(f"timed out after 30 s waiting for {what}")
 
 
 def title(app) -> str:
@@ -566,13 +569,14 @@ def piloted(app, steps) -> None:
     asyncio.run(run())
 
 
-def test_keys_lead_from_brokers_to_topics_to_queues_and_back(app, cluster):
+def test_keys_open_topics_and_queues_of_a_broker_and_return(app, cluster):
     async def steps(pilot):
         assert column(app, 2) == [cluster.master.address, cluster.slave.address]
         await pilot.press("enter")
         await until(pilot, lambda: "T" in column(app, 0), "the broker's topics")
         assert title(app).startswith(f"topics of {cluster.master.address}")
-        await pilot.press("enter")  # users' topics stand first
+        # Users' topics are listed first.
+        await pilot.press("enter")
         await until(pilot, lambda: title(app).startswith("queues of topic T"), "the topic's queues")
         assert column(app, 0)[0] == "broker-a" and column(app, 3)[0] == column(app, 4)[0] != "0"
         await pilot.press("escape", "escape")
@@ -601,13 +605,14 @@ def test_groups_open_their_clients_and_an_unknown_one_has_none(app, cluster):
     async def steps(pilot):
         await pilot.press("g")
         await until(pilot, lambda: title(app).startswith("groups"), "the groups")
-        await pilot.press("enter", "c")  # there may be no row: then nothing happens
+        # The table may be empty: then nothing happens.
+        await pilot.press("enter", "c")
         app._places.append(type(app.place)("clients", "nobody"))
-        await until(pilot, lambda: "nobody is connected" in title(app), "an answer")
+        await until(pilot, lambda: "no client is connected" in title(app), "an answer")
     piloted(app, steps)
 
 
-def test_pause_holds_the_picture_and_q_ends(app, cluster):
+def test_pause_freezes_the_picture_and_q_quits(app, cluster):
     async def steps(pilot):
         await pilot.press("p")
         assert "PAUSED" in str(app.query_one("#head").render())

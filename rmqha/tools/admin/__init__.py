@@ -1,1 +1,1 @@
-"""What mqadmin asks of name servers and brokers."""
+"""The admin client: requests to name servers, brokers and controllers, as mqadmin and `rmqha` make them."""

@@ -1,4 +1,7 @@
-"""How commands ask a cluster: DefaultMQAdminExt with errors that say what to do; which brokers are asked."""
+"""The admin client of the `rmqha` commands: DefaultMQAdminExt with errors that say what to do.
+
+Also the choice of the brokers that a command asks.
+"""
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,13 +38,15 @@ from rmqha.tools.terminal import CannotAnswerError
 
 DEFAULT_TIMEOUT_MS = 3000
 _PROBE_GROUP, _PROBE_BODY = "CLIENT_INNER_PRODUCER", b"rmqha check ha --probe"
-_OTHER_TOPIC = (response_code.NO_PERMISSION, response_code.TOPIC_NOT_EXIST)  # another may do
-_MAX_TOPICS = 500  # asked one by one for the time of their last message
+_OTHER_TOPIC = (response_code.NO_PERMISSION, response_code.TOPIC_NOT_EXIST)  # another topic may work
+# topics are asked one by one for the time of their last message
+_MAX_TOPICS = 500
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# How RocketMQ fails to tell of itself in the first second after its start, when its statistics have no sample.
+# RocketMQ's error to a request for its runtime table in the first second after its start, before its statistics have a
+# sample.
 _NO_SAMPLE = "java.util.NoSuchElementException"
 _STARTING_S = 5
 _STARTING_STEP_S = 0.2
@@ -49,7 +54,7 @@ _NO_NUMBER = LONG[0]
 
 
 class NoAnswerError(CannotAnswerError):
-    """A server can't be reached, or does not answer."""
+    """A server can't be reached or does not answer."""
 
 
 class RefusedError(CannotAnswerError):
@@ -62,7 +67,7 @@ class RefusedError(CannotAnswerError):
 
 @dataclass(frozen=True, order=True)
 class Broker:
-    """A broker as a name server lists it; `address` is host:port."""
+    """A broker as a name server lists it. `address` is host:port."""
 
     cluster: str
     name: str
@@ -71,14 +76,14 @@ class Broker:
 
     @property
     def is_master(self) -> bool:
-        """Whether its id is a master's."""
+        """True if the broker's id is a master's."""
         return self.broker_id == MASTER_ID
 
 
 class ClusterAdmin(DefaultMQAdminExt):
-    """Single requests whose failures are NoAnswerError, RefusedError or CannotAnswerError; a context manager.
+    """A client for single requests, whose failures are NoAnswerError, RefusedError or CannotAnswerError.
 
-    `namesrv_addr`: "host:port", several separated by semicolons; the environment is not looked at.
+    A context manager. `namesrv_addr`: "host:port", several separated by semicolons; the environment is ignored.
     """
 
     def __init__(self, namesrv_addr: str | None = None, timeout_millis: float = DEFAULT_TIMEOUT_MS,
@@ -99,23 +104,23 @@ class ClusterAdmin(DefaultMQAdminExt):
     # ---- name servers
 
     def examine_broker_cluster_info(self) -> ClusterInfo:
-        """All brokers that the name server knows."""
+        """Return all brokers registered at the name server."""
         if not self.namesrv_addr:
             raise CannotAnswerError("no name server: give it with -n host:port, or in NAMESRV_ADDR")
         return self._asked(f"name server {self.namesrv_addr}", super().examine_broker_cluster_info)
 
     def fetch_departed_brokers(self) -> list[DepartedBroker]:
-        """Those that the name server misses."""
+        """Return the brokers that the name server expects but that are not registered."""
         return self._asked(f"name server {self.namesrv_addr}", super().fetch_departed_brokers)
 
     def brokers(self) -> list[Broker]:
-        """All brokers that the name server knows, sorted."""
+        """Return all brokers registered at the name server, sorted."""
         table = self.examine_broker_cluster_info().brokerAddrTable
         return sorted(Broker(data.cluster or "", name, broker_id, address) for name, data in table.items()
                       for broker_id, address in data.brokerAddrs.items())
 
     def others(self, address: str) -> list[str]:
-        """The other brokers of the same name, as the name server lists them; none without a name server."""
+        """Return the other brokers of the same name that the name server lists; empty without a name server."""
         if not self.namesrv_addr:
             return []
         return [each.address for each in chosen(self.brokers(), None, address) if each.address != address]
@@ -123,11 +128,11 @@ class ClusterAdmin(DefaultMQAdminExt):
     # ---- brokers
 
     def get_broker_config(self, broker_addr: str) -> dict[str, str]:
-        """All settings of a broker."""
+        """Return all settings of a broker."""
         return self._asked(f"broker {broker_addr}", super().get_broker_config, broker_addr)
 
     def runtime_info(self, address: str) -> dict[str, str]:
-        """The broker's runtime table. A broker that has just started is given time for its first sample."""
+        """Return the broker's runtime table. A broker that has just started is given time for its first sample."""
         deadline = time.monotonic() + _STARTING_S
         while True:
             try:
@@ -138,7 +143,7 @@ class ClusterAdmin(DefaultMQAdminExt):
             time.sleep(_STARTING_STEP_S)
 
     def ha_runtime_info(self, address: str) -> HARuntimeInfo | None:
-        """How replication stands; None when the broker does not know the request, as 4.9."""
+        """Return the state of replication; None when the broker does not know the request, like 4.9."""
         try:
             return self._asked(f"broker {address}", self.get_broker_ha_status, address)
         except RefusedError as refusal:
@@ -147,9 +152,9 @@ class ClusterAdmin(DefaultMQAdminExt):
             raise
 
     def newest_store_timestamp(self, address: str, deadline: float | None = None) -> int | None:
-        """When the newest message in any of a broker's queues was stored (ms); None when it can't be told.
+        """Return the store time (ms) of the newest message in a broker's queues, or None when it is unknown.
 
-        Nor when it takes longer than to `deadline`, a monotonic time.
+        Also None when there are too many topics, or when the answers take beyond `deadline`, a monotonic time.
         """
         who, api = f"broker {address}", self.api
         topics = list(self._asked(who, api.get_all_topic_config, address, self.timeout_millis).topicConfigTable or ())
@@ -161,7 +166,7 @@ class ClusterAdmin(DefaultMQAdminExt):
                 return None
             try:
                 stats = self._asked(who, api.get_topic_stats_info, address, topic, self.timeout_millis)
-            except RefusedError:  # a topic that has gone meanwhile
+            except RefusedError:  # the topic was deleted meanwhile
                 continue
             newest = max([newest, *(each.lastUpdateTimestamp for each in stats.offsetTable.values())])
         return newest or None
@@ -169,15 +174,16 @@ class ClusterAdmin(DefaultMQAdminExt):
     def fetch_consume_stats_in_broker(
         self, broker_addr: str, is_order: bool, timeout_millis: float
     ) -> ConsumeStatsList:
-        """How far all groups of a broker have come."""
+        """Return the consume progress of all groups of a broker."""
         return self._asked(f"broker {broker_addr}", super().fetch_consume_stats_in_broker, broker_addr, is_order,
                            timeout_millis)
 
     def put_probe(self, broker: Broker) -> int:
-        """Send one small message to a topic that each broker of 4.9 has from its start; its offset in the log.
+        """Send one small message to a topic that each 4.9 broker creates at its start; return its offset in the log.
 
-        That of its name, as mqadmin sendMsgStatus; with brokerTopicEnable=false that of its cluster, or the one for
-        benchmarks. SELF_TEST_TOPIC, which is there too, takes no messages from 4.9 on.
+        The topic is the one named after the broker, as with mqadmin sendMsgStatus; with brokerTopicEnable=false, the
+        one named after the cluster, or the one for benchmarks. SELF_TEST_TOPIC exists, too, but refuses messages since
+        4.9.
         """
         refusals = []
         for topic in dict.fromkeys(filter(None, (broker.name, broker.cluster, RMQ_SYS_BENCHMARK_TOPIC))):
@@ -198,105 +204,108 @@ class ClusterAdmin(DefaultMQAdminExt):
     # ---- logs and roles
 
     def view_record(self, broker_addr: str, offset: int) -> bytes:
-        """The record that begins at a commit log offset; RefusedError when none does."""
+        """Return the record that begins at a commit log offset; raise RefusedError when none begins there."""
         return self._asked(f"broker {broker_addr}", super().view_record, broker_addr, offset)
 
     def get_commit_log_checksums(
         self, broker_addr: str, offset: int, block_size: int, count: int
     ) -> LogChecksums | None:
-        """None when the broker does not know the question."""
+        """Return the checksums of blocks of a broker's log; None when the broker does not know the request."""
         return self._asked(f"broker {broker_addr}", super().get_commit_log_checksums, broker_addr, offset, block_size,
                            count)
 
     def get_commit_log_bytes(self, broker_addr: str, offset: int, size: int) -> bytes | None:
-        """At most MAX_BYTES; b"" when the broker does not hold them all."""
+        """Return at most MAX_BYTES of a broker's log; b"" when it does not hold them all.
+
+        None when it does not know the request.
+        """
         return self._asked(f"broker {broker_addr}", super().get_commit_log_bytes, broker_addr, offset, size)
 
     def get_broker_epoch_cache(self, broker_addr: str) -> EpochEntryCache:
-        """A replica's id, its epochs and the end of its log; RefusedError when its role does not change."""
+        """Return a replica's id, its epochs and the end of its log; raise RefusedError when its role is fixed."""
         return self._asked(f"broker {broker_addr}", super().get_broker_epoch_cache, broker_addr)
 
     def notify_broker_role_changed(self, broker_addr: str, header: NotifyBrokerRoleChangedRequestHeader) -> None:
-        """Say to a replica who is the master."""
+        """Notify a replica which broker is the master."""
         self._asked(f"broker {broker_addr}", super().notify_broker_role_changed, broker_addr, header)
 
     def handover_master(self, broker_addr: str, broker_id: int, timeout_millis: int) -> None:
-        """Have a master stop taking messages until that replica holds all; RefusedError when it does not get there."""
+        """Make a master refuse messages until that replica holds all; RefusedError if it does not catch up in time."""
         self._asked(f"broker {broker_addr}", super().handover_master, broker_addr, broker_id, timeout_millis)
 
     def rejoin_master(self, broker_addr: str) -> None:
-        """Have a slave cut off what its master does not have, at its next handshake."""
+        """Make a slave truncate, at its next handshake, what its master does not have."""
         self._asked(f"broker {broker_addr}", super().rejoin_master, broker_addr)
 
     # ---- controllers
 
     def get_controller_meta_data(self, controller_addr: str) -> GetMetaDataResponseHeader:
-        """The group of a controller, and who leads."""
+        """Return the group of a controller and its leader."""
         return self._asked(f"controller {controller_addr}", super().get_controller_meta_data, controller_addr)
 
     def get_controller_config(self, controllers: list[str]) -> dict[str, dict[str, str]]:
-        """All settings of controllers, by address."""
+        """Return all settings of controllers, by address."""
         return self._asked(f"controller {', '.join(controllers)}", super().get_controller_config, controllers)
 
     def get_in_sync_state_data(self, controller_addr: str, broker_names: list[str]) -> BrokerReplicasInfo:
-        """What the leader that a controller names has of broker names; those that it does not know are left out."""
+        """Return the leading controller's state of broker names; names that it does not know are left out."""
         return self._asked(f"controller {controller_addr}", super().get_in_sync_state_data, controller_addr,
                            broker_names)
 
     def elect_master(
         self, controller_addr: str, cluster_name: str, broker_name: str, broker_id: int
     ) -> tuple[ElectMasterResponseHeader, BrokerMemberGroup | None]:
-        """Have the leader that a controller names make that replica the master."""
+        """Make the leading controller elect that replica as master."""
         return self._asked(f"controller {controller_addr}", super().elect_master, controller_addr, cluster_name,
                            broker_name, broker_id)
 
     def _asked(self, whom: str, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `ask` gives; its failures as errors for people."""
+        """Call `ask` and return its result; raise its failures as errors for users."""
         try:
             return ask(*args, **kwargs)
         except RemotingConnectException:
-            raise NoAnswerError(f"the {whom} can't be reached: nobody listens there, or a firewall is between. Is it "
-                                "running, and are address and port right?") from None
+            raise NoAnswerError(f"the {whom} can't be reached: nothing is listening there, or a firewall is in the "
+                                "way. Is it running, and are address and port right?") from None
         except RemotingException as error:
-            raise NoAnswerError(f"the {whom} gives no answer within {self.timeout_millis / 1000:g} s: {error}. Is it "
-                                "stopped, overloaded, or no RocketMQ port at all? --timeout waits longer") from None
+            raise NoAnswerError(f"the {whom} did not answer within {self.timeout_millis / 1000:g} s: {error}. Is it "
+                                "stopped, overloaded, or not a RocketMQ port? Use --timeout to wait longer") from None
         except MQBrokerException as error:
             if error.response_code == response_code.NO_PERMISSION:
-                raise RefusedError(f"the {whom} refuses, no permission: {error.error_message}. Ask with an account "
-                                   "that it lets administer, or from an address of its white list",
+                raise RefusedError(f"the {whom} refused the request, no permission: {error.error_message}. Use an "
+                                   "account with admin rights there, or an address on its white list",
                                    error.response_code) from None
-            raise RefusedError(f"the {whom} answers with error {error.response_code}: {error.error_message}",
+            raise RefusedError(f"the {whom} returned error {error.response_code}: {error.error_message}",
                                error.response_code) from None
         except MQClientException as error:
-            raise RefusedError(f"the {whom} answers with error {error.response_code}: {error.error_message}",
+            raise RefusedError(f"the {whom} returned error {error.response_code}: {error.error_message}",
                                error.response_code) from None
         except ValueError as error:  # FastjsonError, UnicodeDecodeError
-            raise CannotAnswerError(f"the {whom} answers with something that is no such answer: {error}. Is it a "
-                                    "RocketMQ broker or name server?") from None
+            raise CannotAnswerError(f"the {whom} sent an answer that can't be read: {error}. Is it a RocketMQ broker "
+                                    "or name server?") from None
 
 
 def number(table: dict[str, str], key: str, address: str, default: int = 0) -> int:
-    """A number that the broker at `address` tells; an error for people when it is not one."""
+    """Return a number from a table of the broker at `address`; raise CannotAnswerError when it is not a number."""
     text = table.get(key)
     if text is None:
         return default
     value = whole(text, _NO_NUMBER, least=_NO_NUMBER + 1)
     if value == _NO_NUMBER:
-        raise CannotAnswerError(f"the broker {address} tells {key}={text[:50]!r}, which is no number of 64 bits. Is "
+        raise CannotAnswerError(f"the broker {address} reports {key}={text[:50]!r}, which is not a 64-bit number. Is "
                                 "it a RocketMQ broker?")
     return value
 
 
 def parsed_address(text: str, what: str) -> tuple[str, int]:
-    """(host, port) of "host:port"; an error for people when it has another form."""
+    """Return (host, port) of "host:port"; raise CannotAnswerError when it has another form."""
     if not is_host_and_port(text):
         hint = address_hint(text)
-        raise CannotAnswerError(f"{what}: {text!r} is no host:port" + (f": {hint}" if hint else ""))
+        raise CannotAnswerError(f"{what}: {text!r} is not a valid host:port" + (f": {hint}" if hint else ""))
     return string2_socket_address(text)
 
 
 def chosen(brokers: list[Broker], cluster: str | None, broker: str | None) -> list[Broker]:
-    """The brokers of a cluster, or those that share the name of `broker`, which is a name or an address."""
+    """Return the brokers of a cluster, or those that share the name of `broker`, which is a name or an address."""
     if cluster is not None:
         clusters = {each.cluster for each in brokers}
         if cluster not in clusters:
@@ -319,9 +328,9 @@ def _instead(name: str, known: set[str]) -> str:
 
 
 def _offset_of(message_id: str, broker: Broker) -> int:
-    """Where a message is in the log of the broker that gave it this id."""
+    """Return the log offset of a message on the broker that gave it this id."""
     try:
         return message_decoder.decode_message_id(message_id).offset
     except MessageDecodeError as error:
-        raise CannotAnswerError(f"the broker {broker.address} answers the probe with a bad message id: {error}"
+        raise CannotAnswerError(f"the broker {broker.address} answered the probe with an invalid message id: {error}"
                                 ) from error

@@ -1,6 +1,6 @@
-"""Questions about whole clusters, topics and groups, each of one or more requests.
+"""The admin client: calls about clusters, topics, groups, messages and clients.
 
-Questions about messages and the clients that they went to, each of several requests of an admin client.
+Each call sends one or more requests to name servers, brokers or controllers.
 """
 import logging
 import random
@@ -76,7 +76,7 @@ SYSTEM_GROUPS = frozenset((
 
 
 class DefaultMQAdminExt:
-    """Admin questions over one client, which is started with the first of them; `shutdown` ends it.
+    """Admin calls over one client, which the first call starts and `shutdown` stops.
 
     Raises MQClientException, MQBrokerException and RemotingException as the requests do.
 
@@ -86,8 +86,8 @@ class DefaultMQAdminExt:
         finally:
             admin.shutdown()
 
-    With `requests_only` there are only the connections that requests need: no routes are looked for, no heartbeats
-    sent. Then a connection may take the time-out to come, too; `mq_admin` has a client of its own.
+    With `requests_only` there are only the connections that requests need: no route updates, no heartbeats. Then
+    connecting may take up to the time-out, too, and `mq_admin` has a client of its own.
 
     Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExt (4.9.8)
     """
@@ -102,7 +102,8 @@ class DefaultMQAdminExt:
         if namesrv_addr is not None:
             self.client_config.namesrv_addr = namesrv_addr
         self._instance: MQClientInstance | None = None
-        self._api: MQClientAPIImpl | None = None  # the client's, or one of its own with requests_only
+        # the client's, or a separate one with requests_only
+        self._api: MQClientAPIImpl | None = None
 
     @property
     def namesrv_addr(self) -> str | None:
@@ -111,7 +112,7 @@ class DefaultMQAdminExt:
 
     @property
     def instance(self) -> MQClientInstance:
-        """The client under it, started."""
+        """The underlying client, started."""
         if self._instance is None:
             self.client_config.change_instance_name_to_pid()
             self._instance = make_client_instance(
@@ -121,14 +122,14 @@ class DefaultMQAdminExt:
 
     @property
     def api(self) -> MQClientAPIImpl:
-        """Single requests."""
+        """The API for single requests, started."""
         if self._api is None:
             self.start()
         assert self._api is not None  # `start` has made it
         return self._api
 
     def start(self) -> None:
-        """Be ready for the first question: needed only before several threads ask."""
+        """Start the client; only needed before several threads use it."""
         if self._api is None:
             self._api = self._started_api() if self._requests_only else self.instance.mq_client_api_impl
 
@@ -145,7 +146,7 @@ class DefaultMQAdminExt:
 
     @property
     def mq_admin(self) -> MQAdminImpl:
-        """Questions about queues and messages: search_offset, max_offset, query_message and the like."""
+        """Calls about queues and messages: search_offset, max_offset, query_message and the like."""
         return self.instance.mq_admin_impl
 
     def shutdown(self) -> None:
@@ -164,25 +165,25 @@ class DefaultMQAdminExt:
         self.api.update_broker_config(broker_addr, properties, self.timeout_millis)
 
     def get_broker_config(self, broker_addr: str) -> dict[str, str]:
-        """All settings of a broker."""
+        """Return all settings of a broker."""
         return self.api.get_broker_config(broker_addr, self.timeout_millis)
 
     def create_and_update_topic_config(self, addr: str, config: TopicConfig) -> None:
-        """Make a topic on a broker, or change it."""
+        """Create a topic on a broker, or change it."""
         self.api.create_topic(addr, topics.AUTO_CREATE_TOPIC_KEY_TOPIC, config, self.timeout_millis)
 
     def create_and_update_subscription_group_config(self, addr: str, config: SubscriptionGroupConfig) -> None:
-        """Make a group on a broker, or change it."""
+        """Create a group on a broker, or change it."""
         self.api.create_subscription_group(addr, config, self.timeout_millis)
 
     def examine_subscription_group_config(self, addr: str, group: str) -> SubscriptionGroupConfig | None:
-        """A group as a broker has it."""
+        """Return a group's settings on a broker."""
         return self.api.get_all_subscription_group(addr, self.timeout_millis).subscriptionGroupTable.get(group)
 
-    # ---- what brokers and name servers tell
+    # ---- reading from brokers and name servers
 
     def examine_topic_stats(self, topic: str) -> TopicStatsTable:
-        """Bounds of a topic's queues on all brokers; MQClientException when there are none."""
+        """Return the bounds of a topic's queues on all brokers; raise MQClientException when there are no queues."""
         result = TopicStatsTable()
         for _, addr in self._brokers_of(topic):
             result.offsetTable.update(self.api.get_topic_stats_info(addr, topic, self.timeout_millis).offsetTable)
@@ -191,15 +192,15 @@ class DefaultMQAdminExt:
         return result
 
     def fetch_all_topic_list(self) -> TopicList:
-        """All topics."""
+        """Return all topics."""
         return self.api.get_topic_list_from_name_server(self.timeout_millis)
 
     def fetch_broker_runtime_stats(self, broker_addr: str) -> KVTable:
-        """Counters and sizes of a broker by name."""
+        """Return a broker's runtime table: counters and sizes by name."""
         return self.api.get_broker_runtime_info(broker_addr, self.timeout_millis)
 
     def examine_consume_stats(self, consumer_group: str, topic: str | None = None) -> ConsumeStats:
-        """How far a group has come on all brokers; MQClientException (CONSUMER_NOT_ONLINE) when it has nothing."""
+        """Return a group's progress on all brokers; raise MQClientException (CONSUMER_NOT_ONLINE) when it has none."""
         result = ConsumeStats()
         for _, addr in self._brokers_of(mix_all.get_retry_topic(consumer_group)):
             stats = self.api.get_consume_stats(addr, consumer_group, self.timeout_millis * 3, topic)
@@ -212,31 +213,31 @@ class DefaultMQAdminExt:
         return result
 
     def examine_broker_cluster_info(self) -> ClusterInfo:
-        """All clusters and brokers."""
+        """Return all clusters and brokers."""
         return self.api.get_broker_cluster_info(self.timeout_millis)
 
     def examine_topic_route_info(self, topic: str) -> TopicRouteData:
-        """Where a topic lives; MQClientException (TOPIC_NOT_EXIST) when nowhere."""
+        """Return a topic's route; raise MQClientException (TOPIC_NOT_EXIST) when there is none."""
         return self.api.get_topic_route_info_from_name_server(topic, self.timeout_millis)
 
     def get_name_server_address_list(self) -> list[str]:
-        """The name servers that are asked."""
+        """Return the addresses of the name servers."""
         return self.api.get_name_server_address_list()
 
     def wipe_write_perm_of_broker(self, namesrv_addr: str, broker_name: str) -> int:
-        """Let nobody send to a broker; how many topics changed."""
+        """Remove the write permission from a broker's topics; return how many topics changed."""
         return self.api.wipe_write_perm_of_broker(namesrv_addr, broker_name, self.timeout_millis)
 
     def add_write_perm_of_broker(self, namesrv_addr: str, broker_name: str) -> int:
-        """Let all send to a broker again; how many topics changed."""
+        """Give a broker's topics their write permission back; return how many topics changed."""
         return self.api.add_write_perm_of_broker(namesrv_addr, broker_name, self.timeout_millis)
 
     def get_kv_config(self, namespace: str, key: str) -> str | None:
-        """A value of the name server's table."""
+        """Return a value of the name server's table."""
         return self.api.get_kv_config_value(namespace, key, self.timeout_millis)
 
     def get_kv_list_by_namespace(self, namespace: str) -> KVTable:
-        """All values of a namespace."""
+        """Return all values of a namespace."""
         return self.api.get_kv_list_by_namespace(namespace, self.timeout_millis)
 
     # ---- deleting
@@ -247,12 +248,12 @@ class DefaultMQAdminExt:
             self.api.delete_topic_in_broker(addr, topic, self.timeout_millis)
 
     def delete_topic_in_name_server(self, addrs: Iterable[str] | None, topic: str, cluster_name: str | None) -> None:
-        """Forget a topic's route on name servers (None: all)."""
+        """Delete a topic's route on name servers (None: all)."""
         for addr in self.get_name_server_address_list() if addrs is None else addrs:
             self.api.delete_topic_in_name_server(addr, topic, self.timeout_millis, cluster_name)
 
     def delete_subscription_group(self, addr: str, group_name: str, remove_offset: bool = False) -> None:
-        """Delete a group on a broker, with its offsets or without."""
+        """Delete a group on a broker, with or without its offsets."""
         self.api.delete_subscription_group(addr, group_name, remove_offset, self.timeout_millis)
 
     def create_and_update_kv_config(self, namespace: str, key: str, value: str) -> None:
@@ -268,9 +269,9 @@ class DefaultMQAdminExt:
     def reset_offset_by_timestamp_old(
         self, consumer_group: str, topic: str, timestamp: int, force: bool
     ) -> list[RollbackStats]:
-        """Set the offsets of a group that is not running to what was stored at `timestamp` (ms; -1: the end).
+        """Set the offsets of a group that is not running to the messages stored at `timestamp` (ms; -1: the end).
 
-        Without `force` offsets only go back. A group that has consumed nothing gets offsets for all queues.
+        Without `force`, offsets only move back. A group that has consumed nothing gets offsets for all queues.
         """
         route = self.examine_topic_route_info(topic)
         read_queue_nums = {data.brokerName: data.readQueueNums for data in route.queueDatas}
@@ -308,9 +309,10 @@ class DefaultMQAdminExt:
     def reset_offset_by_timestamp(
         self, topic: str, group: str, timestamp: int, is_force: bool, is_c: bool = False
     ) -> dict[MessageQueue, int]:
-        """Let a running group go to what was stored at `timestamp` (ms; -1: the end); offsets by queue.
+        """Move a running group to the messages stored at `timestamp` (ms; -1: the end); return the offsets by queue.
 
-        MQClientException with CONSUMER_NOT_ONLINE when it does not run. `is_c`: its clients are written in C++.
+        Raise MQClientException with CONSUMER_NOT_ONLINE when the group is not running. `is_c`: its clients are written
+        in C++.
         """
         result: dict[MessageQueue, int] = {}
         for _, addr in self._brokers_of(topic):
@@ -319,13 +321,13 @@ class DefaultMQAdminExt:
         return result
 
     def get_consume_status(self, topic: str, group: str, client_addr: str) -> dict[str, dict[MessageQueue, int]]:
-        """Offsets as the clients of a group see them, by client id, as the topic's first broker tells."""
+        """Return the offsets that a group's clients hold, by client id; asked through the topic's first broker."""
         for _, addr in self._brokers_of(topic):
             return self.api.invoke_broker_to_get_consumer_status(addr, topic, group, client_addr, self.timeout_millis)
         return {}
 
     def update_consume_offset(self, broker_addr: str, consume_group: str, mq: MessageQueue, offset: int) -> None:
-        """Store how far a group has come."""
+        """Store a group's offset in a queue."""
         header = UpdateConsumerOffsetRequestHeader(
             consumerGroup=consume_group, topic=mq.topic, queueId=mq.queueId, commitOffset=offset, bname=mq.brokerName)
         self.api.update_consumer_offset(broker_addr, header, self.timeout_millis)
@@ -335,47 +337,48 @@ class DefaultMQAdminExt:
         for _, addr in self._brokers_of(mix_all.get_retry_topic(src_group)):
             self.api.clone_group_offset(addr, src_group, dest_group, topic, is_offline, self.timeout_millis * 3)
 
-    # ---- more questions
+    # ---- more calls
 
     def create_or_update_order_conf(self, key: str, value: str, is_cluster: bool) -> None:
-        """Set which queues an ordered topic has: of one broker (`name:count`, put beside the others) or of all."""
+        """Set the queues of an ordered topic: one broker's (`name:count`, the others are kept) or all brokers'."""
         if is_cluster:
             self.create_and_update_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, key, value)
             return
         try:
             old = self.get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, key) or ""
         except (MQClientException, RemotingException) as error:
-            # Differs: an error that does not end it goes to the log, not to standard error
-            log.warning("no order conf of %s: %s", key, error)
+            # Differs: an error while the old configuration of an ordered topic is read, which does not end the call,
+            # goes to the log and not to standard error
+            log.warning("can't read the order conf of %s: %s", key, error)
             old = ""
         confs = {conf.partition(":")[0]: conf for conf in [*old.split(";"), value] if conf.strip()}
-        # clients count the queues in this order
+        # clients number the queues in this order
         self.create_and_update_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, key, ";".join(
             confs[name] for name in hash_map_order(confs)))
 
     def query_topic_consume_by_who(self, topic: str) -> GroupList | None:
-        """The groups that consume a topic, as its first broker tells."""
+        """Return the groups that consume a topic, according to its first broker."""
         for _, addr in self._brokers_of(topic):
             return self.api.query_topic_consume_by_who(addr, topic, self.timeout_millis)
         return None
 
     def query_consume_time_span(self, topic: str, group: str) -> list[QueueTimeSpan]:
-        """Store times of the first, the last and the consumed message, by queue."""
+        """Return the store times of the first, the last and the last consumed message of each queue."""
         return [span for _, addr in self._brokers_of(topic)
                 for span in self.api.query_consume_time_span(addr, topic, group, self.timeout_millis)]
 
     def view_broker_stats_data(self, broker_addr: str, stats_name: str, stats_key: str) -> BrokerStatsData:
-        """One counter of a broker."""
+        """Return one counter of a broker."""
         return self.api.view_broker_stats_data(broker_addr, stats_name, stats_key, self.timeout_millis)
 
     def fetch_consume_stats_in_broker(
         self, broker_addr: str, is_order: bool, timeout_millis: float
     ) -> ConsumeStatsList:
-        """How far all groups of a broker have come."""
+        """Return the consume progress of all groups of a broker."""
         return self.api.fetch_consume_stats_in_broker(broker_addr, is_order, timeout_millis)
 
     def get_topic_cluster_list(self, topic: str) -> set[str]:
-        """The clusters of a topic's first broker."""
+        """Return the clusters of a topic's first broker."""
         info = self.examine_broker_cluster_info()
         broker_name = self.examine_topic_route_info(topic).brokerDatas[0].brokerName
         return {cluster for cluster, names in info.clusterAddrTable.items() if broker_name in names}
@@ -383,7 +386,10 @@ class DefaultMQAdminExt:
     def examine_consumer_connection_info(
         self, consumer_group: str, broker_addr: str | None = None
     ) -> ConsumerConnection:
-        """Who consumes as a group, as one of its brokers tells; MQClientException (CONSUMER_NOT_ONLINE): nobody."""
+        """Return a group's connected consumers, according to one of its brokers.
+
+        Raise MQClientException (CONSUMER_NOT_ONLINE) when there are none.
+        """
         addr = broker_addr or self._any_broker_of(mix_all.get_retry_topic(consumer_group))
         result = ConsumerConnection() if addr is None else self.api.get_consumer_connection_list(
             addr, consumer_group, self.timeout_millis)
@@ -399,33 +405,33 @@ class DefaultMQAdminExt:
         return self._on_all(cluster, self.clean_expired_consumer_queue_by_addr)
 
     def clean_expired_consumer_queue_by_addr(self, addr: str) -> bool:
-        """The same on one broker."""
+        """Do the same on one broker."""
         self.api.clean_expired_consume_queue(addr, self.timeout_millis)
         log.warning("clean expired ConsumeQueue on target %s broker true", addr)
         return True
 
     def delete_expired_commit_log(self, cluster: str | None) -> bool:
-        """Delete commit log files whose time is over on all brokers of a cluster, or of all clusters."""
+        """Delete expired commit log files on all brokers of a cluster, or of all clusters."""
         return self._on_all(cluster, self.delete_expired_commit_log_by_addr)
 
     def delete_expired_commit_log_by_addr(self, addr: str) -> bool:
-        """The same on one broker."""
+        """Do the same on one broker."""
         self.api.delete_expired_commit_log(addr, self.timeout_millis)
         log.warning("Delete expired CommitLog on target %s broker true", addr)
         return True
 
     def clean_unused_topic(self, cluster: str | None) -> bool:
-        """Delete queues of topics that are no more on all brokers of a cluster, or of all clusters."""
+        """Delete the queues of deleted topics on all brokers of a cluster, or of all clusters."""
         return self._on_all(cluster, self.clean_unused_topic_by_addr)
 
     def clean_unused_topic_by_addr(self, addr: str) -> bool:
-        """The same on one broker."""
+        """Do the same on one broker."""
         self.api.clean_unused_topic_by_addr(addr, self.timeout_millis)
         log.warning("clean expired ConsumeQueue on target %s broker true", addr)
         return True
 
     def _on_all(self, cluster: str | None, clean: Callable[[str], bool]) -> bool:
-        """What the last broker answered; False when there is none, or no list of them."""
+        """Call `clean` for each broker; return the last result, or False when there is no broker or no list of them."""
         result = False
         try:
             info = self.examine_broker_cluster_info()
@@ -436,10 +442,10 @@ class DefaultMQAdminExt:
             log.exception("cleaning failed")
         return result
 
-    # ---- what users made
+    # ---- topics and groups of users
 
     def get_user_subscription_group(self, broker_addr: str, timeout_millis: float) -> SubscriptionGroupWrapper:
-        """The groups of a broker without the system's."""
+        """Return the groups of a broker, without system groups."""
         wrapper = self.api.get_all_subscription_group(broker_addr, timeout_millis)
         for group in list(wrapper.subscriptionGroupTable):
             if mix_all.is_sys_consumer_group(group) or group in SYSTEM_GROUPS:
@@ -449,18 +455,20 @@ class DefaultMQAdminExt:
     def get_user_topic_config(
         self, broker_addr: str, special_topic: bool, timeout_millis: float
     ) -> TopicConfigSerializeWrapper:
-        """The topics of a broker without the system's; retry and dead letter topics with `special_topic` only."""
+        """Return the topics of a broker, without system topics; retry and dead letter topics only with `special_topic`.
+        """
         wrapper = self.api.get_all_topic_config(broker_addr, timeout_millis)
         system = self.api.get_system_topic_list_from_broker(broker_addr, timeout_millis).topicList
         special = (mix_all.RETRY_GROUP_TOPIC_PREFIX, mix_all.DLQ_GROUP_TOPIC_PREFIX)
         for topic in list(wrapper.topicConfigTable or ()):
             if topic in system or not special_topic and topic.startswith(special):
                 del wrapper.topicConfigTable[topic]
-        wrapper.deletedTopics = None  # between a slave and its master
+        # concerns only a slave and its master
+        wrapper.deletedTopics = None
         return wrapper
 
     def update_name_server_config(self, properties: dict[str, str], name_servers: list[str] | None) -> None:
-        """Change settings of name servers (None: of all that are asked); the last error is raised behind all."""
+        """Change settings of name servers (None: of all); the last error is raised after all were asked."""
         failure: MQClientException | None = None
         for addr in name_servers or self.get_name_server_address_list():
             try:
@@ -471,40 +479,40 @@ class DefaultMQAdminExt:
             raise failure
 
     def get_name_server_config(self, name_servers: list[str] | None) -> dict[str, dict[str, str]]:
-        """All settings of name servers (None: of all that are asked), by address."""
+        """Return all settings of name servers (None: of all), by address."""
         return {addr: self.api.get_name_server_config(addr, self.timeout_millis)
                 for addr in name_servers or self.get_name_server_address_list()}
 
     # ---- controllers
 
     def get_controller_meta_data(self, controller_addr: str) -> GetMetaDataResponseHeader:
-        """The group of a controller, its members, and who leads."""
+        """Return the group of a controller, its members and its leader."""
         return self.api.get_controller_meta_data(controller_addr, self.timeout_millis)
 
     def get_in_sync_state_data(self, controller_addr: str, broker_names: list[str]) -> BrokerReplicasInfo:
-        """Master, epochs and replicas of broker names, as the leading controller has them."""
+        """Return master, epochs and replicas of broker names, according to the leading controller."""
         return self.api.get_in_sync_state_data(controller_addr, broker_names, self.timeout_millis)
 
     def elect_master(
         self, controller_addr: str, cluster_name: str, broker_name: str, broker_id: int
     ) -> tuple[ElectMasterResponseHeader, BrokerMemberGroup | None]:
-        """Have the leading controller make a replica the master."""
+        """Make the leading controller elect a replica as master."""
         return self.api.elect_master(controller_addr, cluster_name, broker_name, broker_id, self.timeout_millis)
 
     def clean_controller_broker_data(
         self, controller_addr: str, cluster_name: str | None, broker_name: str, broker_ids: str | None,
         clean_living_broker: bool
     ) -> None:
-        """Have the leading controller forget replicas: their ids joined by `;`, None: all of the name."""
+        """Make the leading controller forget replicas: their ids separated by `;`, None: all of the name."""
         self.api.clean_controller_broker_data(
             controller_addr, cluster_name, broker_name, broker_ids, clean_living_broker, self.timeout_millis)
 
     def get_controller_config(self, controllers: list[str]) -> dict[str, dict[str, str]]:
-        """All settings of controllers, by address."""
+        """Return all settings of controllers, by address."""
         return {addr: self.api.get_controller_config(addr, self.timeout_millis) for addr in controllers}
 
     def update_controller_config(self, properties: dict[str, str], controllers: list[str]) -> None:
-        """Change settings of controllers; the last error is raised behind all."""
+        """Change settings of controllers; the last error is raised after all were asked."""
         failure: MQClientException | None = None
         for addr in controllers:
             try:
@@ -515,53 +523,53 @@ class DefaultMQAdminExt:
             raise failure
 
     def get_broker_epoch_cache(self, broker_addr: str) -> EpochEntryCache:
-        """A replica's id, the epochs of its log, and the log's end."""
+        """Return a replica's id, the epochs of its log, and the log's end."""
         return self.api.get_broker_epoch_cache(broker_addr, self.timeout_millis)
 
     # ---- replication
 
     def get_broker_ha_status(self, broker_addr: str) -> HARuntimeInfo:
-        """How replication stands at a broker; one of 4.9 does not know the request."""
+        """Return the state of replication at a broker; a 4.9 broker does not know the request."""
         response = self._ask(broker_addr, request_code.GET_BROKER_HA_STATUS)
         return remoting_serializable.from_json(HARuntimeInfo, response.body or b"{}")
 
     def notify_broker_role_changed(self, broker_addr: str, header: NotifyBrokerRoleChangedRequestHeader) -> None:
-        """Say to a replica who is the master, as a controller does."""
+        """Notify a replica which broker is the master, as a controller does."""
         self._ask(broker_addr, request_code.NOTIFY_BROKER_ROLE_CHANGED, header)
 
     def handover_master(self, broker_addr: str, broker_id: int, timeout_millis: int) -> None:
-        """Have a master stop taking messages until that replica holds all."""
+        """Make a master refuse messages until that replica holds all."""
         header = HandoverMasterRequestHeader(brokerId=broker_id, timeoutMillis=timeout_millis)
         self._ask(broker_addr, request_code.HANDOVER_MASTER, header)
 
     def rejoin_master(self, broker_addr: str) -> None:
-        """Have a slave cut off what its master does not have, at its next handshake."""
+        """Make a slave truncate, at its next handshake, what its master does not have."""
         self._ask(broker_addr, request_code.REJOIN_MASTER)
 
     def view_record(self, broker_addr: str, offset: int) -> bytes:
-        """The record that begins at a commit log offset, as it is stored."""
+        """Return the record that begins at a commit log offset, as it is stored."""
         response = self._ask(broker_addr, request_code.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset))
         return bytes(response.body or b"")
 
     def get_commit_log_checksums(
         self, broker_addr: str, offset: int, block_size: int, count: int
     ) -> LogChecksums | None:
-        """CRC32 of blocks of a broker's log; None when it does not know the request, as the original."""
+        """Return the CRC32 of blocks of a broker's log; None when it does not know the request, like the original."""
         return self.api.get_commit_log_checksums(broker_addr, offset, block_size, count, self.timeout_millis)
 
     def get_commit_log_bytes(self, broker_addr: str, offset: int, size: int) -> bytes | None:
-        """Bytes of a broker's log, b"" when it does not hold them all; None when it does not know the request."""
+        """Return bytes of a broker's log; b"" if it does not hold them all, None if it does not know the request."""
         return self.api.get_commit_log_bytes(broker_addr, offset, size, self.timeout_millis)
 
     def fetch_departed_brokers(self) -> list[DepartedBroker]:
-        """The brokers that the name server misses; one of RocketMQ names none."""
+        """Return the brokers that the name server expects but that are not registered; RocketMQ's reports none."""
         request = RemotingCommand.create_request_command(request_code.GET_BROKER_CLUSTER_INFO)
         request.add_ext_field(cluster_bodies.ASK_DEPARTED_BROKERS, "true")
         response = self.api.remoting_client.invoke_sync(None, request, self.timeout_millis)
         return cluster_bodies.decode_departed((response.ext_fields or {}).get(cluster_bodies.DEPARTED_BROKERS))
 
     def _ask(self, addr: str, code: int, header: CommandCustomHeader | None = None) -> RemotingCommand:
-        """The answer to a request that only tools make."""
+        """Send a request that only tools make, and return the answer."""
         response = self.api.remoting_client.invoke_sync(
             addr, RemotingCommand.create_request_command(code, header), self.timeout_millis)
         if response.code != response_code.SUCCESS:
@@ -571,7 +579,7 @@ class DefaultMQAdminExt:
     # ---- brokers
 
     def _brokers_of(self, topic: str) -> list[tuple[BrokerData, str]]:
-        """The brokers of a topic, and the address at which each is asked: its master's if it has one."""
+        """Return the brokers of a topic, and the address to ask of each: its master's if it has one."""
         chosen = [(broker, broker.select_broker_addr()) for broker in self.examine_topic_route_info(topic).brokerDatas]
         return [(broker, addr) for broker, addr in chosen if addr is not None]
 
@@ -581,7 +589,7 @@ class DefaultMQAdminExt:
 
 
 def examine_producer_connection_info(admin: DefaultMQAdminExt, producer_group: str, topic: str) -> ProducerConnection:
-    """Who produces as a group, asked of any of the topic's brokers; MQClientException when nobody does.
+    """Return a group's connected producers, asked of any broker of the topic; MQClientException when there are none.
 
     Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExtImpl#examineProducerConnectionInfo (4.9.8)
     """
@@ -597,7 +605,7 @@ def examine_producer_connection_info(admin: DefaultMQAdminExt, producer_group: s
 def get_consumer_running_info(
     admin: DefaultMQAdminExt, consumer_group: str, client_id: str, jstack: bool
 ) -> ConsumerRunningInfo:
-    """What one client of a group does now, asked through the retry topic's first broker.
+    """Return the running info of one client of a group, asked through the retry topic's first broker.
 
     Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExtImpl#getConsumerRunningInfo (4.9.8)
     """
@@ -608,7 +616,7 @@ def get_consumer_running_info(
 
 
 def view_message(admin: DefaultMQAdminExt, msg_id: str, topic: str) -> MessageExt:
-    """The message of an offset id or of a unique id; MQClientException when there is none.
+    """Return the message with an offset id or a unique id; raise MQClientException when there is no such message.
 
     Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExtImpl#viewMessage (4.9.8)
     """
@@ -622,7 +630,7 @@ def view_message(admin: DefaultMQAdminExt, msg_id: str, topic: str) -> MessageEx
 def consume_message_directly(
     admin: DefaultMQAdminExt, consumer_group: str, client_id: str, msg_id: str, topic: str | None = None
 ) -> ConsumeMessageDirectlyResult:
-    """Let one client of a group consume one message now. Without a topic the id is an offset id.
+    """Make one client of a group consume one message now. Without a topic, the id is an offset id.
 
     Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExtImpl#consumeMessageDirectly (4.9.8)
     """

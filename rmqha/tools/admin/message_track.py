@@ -1,6 +1,6 @@
-"""A message and one of the groups that consume its topic: what became of it there.
+"""The consumption state of a message in each group that consumes its topic.
 
-Errors as the original's users know them: Java's names and texts, cause by cause.
+Also the text of errors as the original's users know it: Java's names and texts, cause by cause.
 """
 import re
 import sys
@@ -20,7 +20,7 @@ from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 
 
 class TrackType(Enum):
-    """CONSUMED by the group's offset; PULL groups keep their own; the rest says itself.
+    """The states. CONSUMED is judged by the group's offset; PULL groups keep their offsets themselves.
 
     Java: org.apache.rocketmq.tools.admin.api.TrackType (4.9.8)
     """
@@ -35,7 +35,7 @@ class TrackType(Enum):
 
 @dataclass(slots=True)
 class MessageTrack:
-    """What became of a message in a group; `exceptionDesc` says why it could not be told.
+    """The state of a message in a group; `exceptionDesc` says why the state is unknown.
 
     Java: org.apache.rocketmq.tools.admin.api.MessageTrack (4.9.8)
     """
@@ -54,13 +54,13 @@ _TWIN = re.compile(r"^\s*Java: ([\w.$]+)", re.MULTILINE)
 
 
 def java_name(error: BaseException) -> str:
-    """The name of the Java class that an exception stands for; its own when it has no twin."""
+    """Return the name of the Java class that an exception represents; its own name when there is no such class."""
     found = _TWIN.search(type(error).__doc__ or "")
     return found.group(1) if found else f"{type(error).__module__}.{type(error).__qualname__}"
 
 
 def stack_trace(error: BaseException) -> str:
-    """`error` and its causes, a line each (or more, if its text has more), without the frames."""
+    """Return `error` and its causes, one per line (or more, if a text has several lines), without the frames."""
     lines: list[str] = []
     cause: BaseException | None = error
     while cause is not None:
@@ -70,17 +70,17 @@ def stack_trace(error: BaseException) -> str:
 
 
 def print_stack_trace(error: BaseException) -> None:
-    """Tell of an error that does not end the command, on standard error."""
+    """Report on standard error an error that does not end the command."""
     sys.stderr.write(stack_trace(error))
 
 
 def message_track_detail(admin: DefaultMQAdminExt, msg: MessageExt) -> list[MessageTrack]:
-    """What became of a message in each group that consumes its topic.
+    """Return the state of a message in each group that consumes its topic.
 
     Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExtImpl#messageTrackDetail (4.9.8)
     """
     groups = admin.query_topic_consume_by_who(msg.topic)
-    # Differs: no group instead of a NullPointerException when no broker has an address
+    # Differs: a message's track has no group, instead of a NullPointerException, when no broker has an address
     names = hash_map_order(sorted(groups.groupList)) if groups is not None else []
     return [_track(admin, msg, group) for group in names]
 
@@ -114,22 +114,22 @@ def _track(admin: DefaultMQAdminExt, msg: MessageExt, group: str) -> MessageTrac
 
 
 def consumed(admin: DefaultMQAdminExt, msg: MessageExt, group: str) -> bool:
-    """Whether a group's offset lies behind a message, in its queue on the master that stores it.
+    """Return whether a group's offset is past a message, in the message's queue on the master that stores it.
 
     Java: org.apache.rocketmq.tools.admin.DefaultMQAdminExtImpl#consumed (4.9.8)
     """
     stats = admin.examine_consume_stats(group)
     brokers = admin.examine_broker_cluster_info().brokerAddrTable
     stored_at = parse_socket_address_addr(msg.store_host)
-    # Differs: a broker's address is compared as it is registered; the original looks host names up
+    # Differs: a broker's address is compared as it is registered; the original resolves host names
     return any(place.consumerOffset > msg.queue_offset for mq, place in stats.offsetTable.items()
                if mq.topic == msg.topic and mq.queueId == msg.queue_id and mq.brokerName in brokers
                and brokers[mq.brokerName].brokerAddrs.get(mix_all.MASTER_ID) == stored_at)
 
 
 def simple_description(error: BaseException) -> str:
-    """`name: message`, with the name that the exception has in Java."""
-    # Differs: not followed by the line of code that raised it
+    """Return `name: message`, with the name that the exception has in Java."""
+    # Differs: the text of an error in a message's track is not followed by the line of code that raised it
     return f"{java_name(error)}: {error}"
 
 
@@ -142,7 +142,7 @@ def _failed(track: MessageTrack, error: MQBrokerException | MQClientException) -
 
 
 def _is_wanted(msg: MessageExt, connection: ConsumerConnection) -> bool:
-    """False when the group subscribes to other tags of the topic."""
+    """Return whether the group's subscription matches the message's tag."""
     subscription = connection.subscriptionTable.get(msg.topic)
     tags = subscription.tagsSet if subscription is not None else None
     return not tags or msg.tags in tags or "*" in tags

@@ -1,1 +1,1 @@
-"""mqadmin: its sub-commands, by package as in the original, and what they share."""
+"""mqadmin: its sub-commands and the code they share."""

@@ -14,7 +14,7 @@ from rmqha.tools.command.sub_command import Document, Part, SubCommand, Table
 
 
 def chosen_brokers(admin: DefaultMQAdminExt, command_line: CommandLine) -> Generator[Part, None, list[str]]:
-    """The broker of option b, else all brokers of the cluster of option c, masters and slaves."""
+    """Return the broker of option b, else all brokers, masters and slaves, of the cluster of option c."""
     if command_line.has_option("b"):
         return [command_line.required("b")]
     addrs = yield from sub_command.fetch_master_and_slave_addr_by_cluster_name(admin, command_line.required("c"))
@@ -41,7 +41,7 @@ class ClusterAclConfigVersionListSubCommand(SubCommand):
     )),)
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Of a broker, or of all masters of a cluster."""
+        """List the versions on a broker, or on all masters of a cluster."""
         if command_line.has_option("b"):
             yield from _files(admin, command_line.required("b"))
             yield "get broker's plain access config version success.\n"
@@ -63,7 +63,7 @@ def _files(admin: DefaultMQAdminExt, addr: str) -> Iterator[Part]:
 
 
 class DeleteAccessConfigSubCommand(SubCommand):
-    """Delete an account from the brokers' files.
+    """Deletes an account from the brokers' files.
 
     Java: org.apache.rocketmq.tools.command.acl.DeleteAccessConfigSubCommand (4.9.8)
     """
@@ -80,7 +80,7 @@ class DeleteAccessConfigSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """On a broker, or on all of a cluster."""
+        """Delete the account on a broker, or on all brokers of a cluster."""
         access_key = command_line.required("a")
         addrs = yield from chosen_brokers(admin, command_line)
         for addr in addrs:
@@ -90,7 +90,7 @@ class DeleteAccessConfigSubCommand(SubCommand):
 
 
 class UpdateAccessConfigSubCommand(SubCommand):
-    """Make an account in the brokers' files, or change it.
+    """Creates an account in the brokers' files, or changes it.
 
     Java: org.apache.rocketmq.tools.command.acl.UpdateAccessConfigSubCommand (4.9.8)
     """
@@ -113,7 +113,7 @@ class UpdateAccessConfigSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """On a broker, or on all of a cluster."""
+        """Store the account on a broker, or on all brokers of a cluster."""
         config = plain_access_config(command_line)
         addrs = yield from chosen_brokers(admin, command_line)
         for addr in addrs:
@@ -125,7 +125,7 @@ class UpdateAccessConfigSubCommand(SubCommand):
 
 
 def plain_access_config(command_line: CommandLine) -> PlainAccessConfig:
-    """The account that the options describe."""
+    """Return the account that the options describe."""
     topic_perms, group_perms = command_line.text("t"), command_line.text("g")
     return PlainAccessConfig(
         accessKey=command_line.text("a"),
@@ -140,7 +140,7 @@ def plain_access_config(command_line: CommandLine) -> PlainAccessConfig:
 
 
 class UpdateGlobalWhiteAddrSubCommand(SubCommand):
-    """Set which addresses need no account.
+    """Sets the addresses that need no account.
 
     Java: org.apache.rocketmq.tools.command.acl.UpdateGlobalWhiteAddrSubCommand (4.9.8)
     """
@@ -158,7 +158,7 @@ class UpdateGlobalWhiteAddrSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """On a broker, or on all of a cluster."""
+        """Set the addresses on a broker, or on all brokers of a cluster."""
         addresses, path = command_line.required("g"), command_line.text("p")
         addrs = yield from chosen_brokers(admin, command_line)
         for addr in addrs:

@@ -29,7 +29,7 @@ TIMEOUT_MILLIS = 50_000
 
 
 class BrokerConsumeStatsSubCommad(SubCommand):
-    """How far all groups of a broker have come.
+    """Prints the consume progress of all groups of a broker.
 
     Java: org.apache.rocketmq.tools.command.broker.BrokerConsumeStatsSubCommad (4.9.8)
     """
@@ -44,7 +44,7 @@ class BrokerConsumeStatsSubCommad(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the broker; queues that are behind by less than -l, or of which nothing was consumed, are left out."""
+        """Ask the broker; omit queues that are behind by less than -l, or of which nothing was consumed."""
         level = command_line.integer("l")
         stats = admin.fetch_consume_stats_in_broker(
             command_line.required("b"), command_line.boolean("o"), command_line.integer("t", TIMEOUT_MILLIS))
@@ -70,7 +70,7 @@ VALUES_OF_BROKERS = Table("%-24s %-32s: %s\n", {"brokerAddr": "", "key": "", "va
 
 
 class BrokerStatusSubCommand(SubCommand):
-    """What a broker, or all brokers of a cluster, tell of themselves.
+    """Prints the runtime table of a broker, or of all brokers of a cluster.
 
     Java: org.apache.rocketmq.tools.command.broker.BrokerStatusSubCommand (4.9.8)
     """
@@ -83,7 +83,7 @@ class BrokerStatusSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the brokers; with -c one that does not answer does not end it."""
+        """Ask the brokers; with -c, a broker that does not answer does not end the command."""
         addr, cluster = command_line.text("b"), command_line.text("c")
         if addr is not None:
             for key, value in sorted(admin.fetch_broker_runtime_stats(addr).table.items()):
@@ -101,7 +101,7 @@ class BrokerStatusSubCommand(SubCommand):
 
 
 class CleaningSubCommand(SubCommand):
-    """Lets a broker, all brokers of a cluster, or all brokers clean up."""
+    """The base of commands that make a broker, all brokers of a cluster, or all brokers clean up."""
 
     options: ClassVar[tuple[Option, ...]] = (
         option("b", "brokerAddr", "Broker address"),
@@ -110,21 +110,21 @@ class CleaningSubCommand(SubCommand):
 
     @abc.abstractmethod
     def clean_broker(self, admin: DefaultMQAdminExt, addr: str) -> bool:
-        """Tell one broker."""
+        """Clean up one broker."""
 
     @abc.abstractmethod
     def clean_cluster(self, admin: DefaultMQAdminExt, cluster: str | None) -> bool:
-        """Tell all brokers of a cluster, or of all."""
+        """Clean up all brokers of a cluster, or of all clusters."""
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the brokers."""
+        """Clean up the chosen brokers."""
         addr = command_line.text("b")
         done = self.clean_cluster(admin, command_line.text("c")) if addr is None else self.clean_broker(admin, addr)
         yield "success" if done else "false"
 
 
 class CleanExpiredCQSubCommand(CleaningSubCommand):
-    """Deletes consume queues whose messages are gone, of topics that the broker does not know.
+    """Deletes consume queues of unknown topics whose messages no longer exist.
 
     Java: org.apache.rocketmq.tools.command.broker.CleanExpiredCQSubCommand (4.9.8)
     """
@@ -133,16 +133,16 @@ class CleanExpiredCQSubCommand(CleaningSubCommand):
     command_desc = "Clean expired ConsumeQueue on broker."
 
     def clean_broker(self, admin: DefaultMQAdminExt, addr: str) -> bool:
-        """Tell one broker."""
+        """Clean up one broker."""
         return admin.clean_expired_consumer_queue_by_addr(addr)
 
     def clean_cluster(self, admin: DefaultMQAdminExt, cluster: str | None) -> bool:
-        """Tell all brokers of a cluster, or of all."""
+        """Clean up all brokers of a cluster, or of all clusters."""
         return admin.clean_expired_consumer_queue(cluster)
 
 
 class CleanUnusedTopicCommand(CleaningSubCommand):
-    """Deletes the queues of topics that are no more.
+    """Deletes the queues of deleted topics.
 
     Java: org.apache.rocketmq.tools.command.broker.CleanUnusedTopicCommand (4.9.8)
     """
@@ -155,16 +155,16 @@ class CleanUnusedTopicCommand(CleaningSubCommand):
     )
 
     def clean_broker(self, admin: DefaultMQAdminExt, addr: str) -> bool:
-        """Tell one broker."""
+        """Clean up one broker."""
         return admin.clean_unused_topic_by_addr(addr)
 
     def clean_cluster(self, admin: DefaultMQAdminExt, cluster: str | None) -> bool:
-        """Tell all brokers of a cluster, or of all."""
+        """Clean up all brokers of a cluster, or of all clusters."""
         return admin.clean_unused_topic(cluster)
 
 
 class DeleteExpiredCommitLogSubCommand(CleaningSubCommand):
-    """Deletes commit log files whose time is over.
+    """Deletes expired commit log files.
 
     Java: org.apache.rocketmq.tools.command.broker.DeleteExpiredCommitLogSubCommand (4.9.8)
     """
@@ -175,11 +175,11 @@ class DeleteExpiredCommitLogSubCommand(CleaningSubCommand):
     failure = " command execute failed."
 
     def clean_broker(self, admin: DefaultMQAdminExt, addr: str) -> bool:
-        """Tell one broker."""
+        """Clean up one broker."""
         return admin.delete_expired_commit_log_by_addr(addr)
 
     def clean_cluster(self, admin: DefaultMQAdminExt, cluster: str | None) -> bool:
-        """Tell all brokers of a cluster, or of all."""
+        """Clean up all brokers of a cluster, or of all clusters."""
         return admin.delete_expired_commit_log(cluster)
 
 
@@ -187,7 +187,7 @@ SETTINGS = Table("%-50s=  %s\n", {"key": "", "value": ""})
 
 
 class GetBrokerConfigCommand(SubCommand):
-    """All settings of a broker, or of all brokers of a cluster.
+    """Prints all settings of a broker, or of all brokers of a cluster.
 
     Java: org.apache.rocketmq.tools.command.broker.GetBrokerConfigCommand (4.9.8)
     """
@@ -207,7 +207,8 @@ class GetBrokerConfigCommand(SubCommand):
         elif command_line.has_option("c"):
             brokers = yield from sub_command.fetch_master_and_slave_distinguish(admin, command_line.required("c"))
             for master, slaves in brokers:
-                # Differs: slaves without a master are shown; the original asks a name server for it, and fails
+                # Differs: slaves without a master are shown; the original asks a name server instead of the master, and
+                # fails
                 if master is not None:
                     yield from _settings(admin, master, f"============Master: {master}============\n")
                 for slave in slaves:
@@ -217,14 +218,14 @@ class GetBrokerConfigCommand(SubCommand):
 
 def _settings(admin: DefaultMQAdminExt, addr: str, title: str) -> Iterator[Part]:
     yield Heading(title)
-    # Differs: settings stand sorted, where Java's stand as its hash table has them
+    # Differs: settings are sorted, where Java prints them in the order of its hash table
     for key, value in sorted(admin.get_broker_config(addr).items()):
         yield SETTINGS.row(key, value, brokerAddr=addr)
     yield Heading("\n")
 
 
 class GetBrokerEpochSubCommand(SubCommand):
-    """The epochs of the replicas of a broker name, or of all brokers of a cluster.
+    """Prints the epochs of the replicas of a broker name, or of all brokers of a cluster.
 
     Java: org.apache.rocketmq.tools.command.broker.GetBrokerEpochSubCommand (5.1.4)
     """
@@ -238,7 +239,7 @@ class GetBrokerEpochSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the replicas; again and again with -i."""
+        """Ask the replicas; with -i, repeatedly."""
         return sub_command.again_with_interval(command_line, lambda: self._ask(command_line, admin), 3)
 
     def _ask(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
@@ -275,7 +276,7 @@ _PIECE = b"hello jodie"
 
 
 class SendMsgStatusCommand(SubCommand):
-    """Send messages to a broker's own topic, and say how long each took (ms).
+    """Sends messages to a broker's own topic, and prints how long each took (ms).
 
     Java: org.apache.rocketmq.tools.command.broker.SendMsgStatusCommand (4.9.8)
     """
@@ -289,7 +290,7 @@ class SendMsgStatusCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Send one after the other; the first is not told."""
+        """Send one message after the other; the first is not printed."""
         topic, size = command_line.required("b"), command_line.integer("s", DEFAULT_SIZE, 32)
         producer = new_producer(admin, "PID_SMSC")
         producer.instance_name = f"PID_SMSC_{util_all.current_time_millis()}"
@@ -306,7 +307,7 @@ class SendMsgStatusCommand(SubCommand):
 
 
 def build_message(topic: str, message_size: int) -> Message:
-    """A message of at least so many bytes."""
+    """Return a message of at least `message_size` bytes."""
     return Message(topic, body_of_size(message_size, _PIECE))
 
 
@@ -326,7 +327,7 @@ class UpdateBrokerConfigSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the brokers; with -c one that refuses does not end it."""
+        """Change the setting on the brokers; with -c, a broker that refuses does not end the command."""
         properties = {command_line.required("k"): command_line.required("v")}
         if command_line.has_option("b"):
             addr = command_line.required("b")

@@ -1,7 +1,7 @@
-"""Command lines as commons-cli 1.2 reads them and explains them: RocketMQ's tools stand on its PosixParser.
+"""Command lines, parsed and explained like commons-cli 1.2, whose PosixParser RocketMQ's tools use.
 
-`-t Foo`, `-tFoo`, `-topic Foo`, `--topic Foo` and `--topic=Foo` are the same; flags may stand together (`-al`); what is
-neither option nor value is ignored; a value may begin with a hyphen unless it is an option itself.
+`-t Foo`, `-tFoo`, `-topic Foo`, `--topic Foo` and `--topic=Foo` are equivalent; flags may be combined (`-al`); words
+that are neither options nor values are ignored; a value may begin with a hyphen unless it is itself an option.
 """
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,17 +9,17 @@ from typing import overload
 
 from rmqha.common.lazy_dataclasses import dataclass
 
-WIDTH = 110  # columns of the help
+WIDTH = 110  # columns of the help text
 _LEFT_PAD, _DESC_PAD = " ", "   "
 _USAGE = "usage: "
 
 
 class ParseException(Exception):
-    """A command line that does not fit: an unknown option, a missing one, one without its value."""
+    """An invalid command line: an unknown option, a missing one, or one without its value."""
 
 
 class NumberFormatException(ValueError):
-    """A text that is not a number, where a number is wanted.
+    """A text that is not a number where a number is expected.
 
     Java: java.lang.NumberFormatException
     """
@@ -30,7 +30,7 @@ class NumberFormatException(ValueError):
 
 @dataclass(frozen=True)
 class Option:
-    """One option: short and long name (`opt` is None for one that has a long name only), a value or none."""
+    """An option: its short and long name (`opt` is None if it has only a long name), and whether it takes a value."""
 
     opt: str | None
     long_opt: str
@@ -40,7 +40,7 @@ class Option:
 
     @property
     def key(self) -> str:
-        """The name under which it is looked up and sorted."""
+        """The name by which the option is looked up and sorted."""
         return self.opt or self.long_opt
 
 
@@ -52,17 +52,17 @@ class OptionGroup:
 
 
 def option(opt: str, long_opt: str, description: str, required: bool = False) -> Option:
-    """An option with a value."""
+    """Return an option that takes a value."""
     return Option(opt, long_opt, True, description, required)
 
 
 def flag(opt: str, long_opt: str, description: str) -> Option:
-    """An option without a value."""
+    """Return an option that takes no value."""
     return Option(opt, long_opt, False, description)
 
 
 class Options:
-    """What a command takes. A name that is given twice has the later meaning."""
+    """The options of a command. Of two options with the same name, the later one counts."""
 
     def __init__(self, items: Iterable[Option | OptionGroup]) -> None:
         self.by_key: dict[str, Option] = {}
@@ -75,33 +75,33 @@ class Options:
         self._by_long = {each.long_opt: each for each in self.by_key.values()}
 
     def find(self, token: str) -> Option | None:
-        """The option of a name with or without its hyphens."""
+        """Return the option with a name, given with or without hyphens."""
         name = token.removeprefix("-").removeprefix("-")
         return self.by_key.get(name) or self._by_long.get(name)
 
     def sorted(self) -> list[Option]:
-        """As they stand in the help."""
+        """Return the options in the order of the help."""
         return sorted(self.by_key.values(), key=lambda each: each.key.lower())
 
 
 class CommandLine:
-    """The options that were given, by short or long name."""
+    """The given options, by short or long name."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._given: dict[str, list[str]] = {}  # by key of the option
 
     def add(self, given: Option, value: str | None) -> None:
-        """Take an option that was given; of two values the first counts."""
+        """Add a given option; if it is given twice, the first value counts."""
         self._given.setdefault(given.key, []).extend([] if value is None else [value])
 
     def has_option(self, name: str) -> bool:
-        """Whether it was given."""
+        """Return whether an option was given."""
         found = self._options.find(name)
         return found is not None and found.key in self._given
 
     def get_option_value(self, name: str) -> str | None:
-        """Its value as it was given; None without one."""
+        """Return an option's value as given, or None."""
         found = self._options.find(name)
         values = self._given.get(found.key) if found is not None else None
         return values[0] if values else None
@@ -113,22 +113,22 @@ class CommandLine:
     def text(self, name: str, default: str) -> str: ...
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Its value without blanks around it; the default when it was not given."""
+        """Return an option's value without surrounding blanks; the default when it was not given."""
         value = self.get_option_value(name)
         return default if value is None else value.strip()
 
     def required(self, name: str) -> str:
-        """The value of an option that is there, without blanks around it.
+        """Return the value, without surrounding blanks, of an option that is known to be given.
 
-        That is: nothing is parsed without it, or without one of its group; or `has_option` has told so.
+        It is known because the option, or one of its group, is required, or because the caller checked `has_option`.
         """
         value = self.text(name)
         if value is None:
-            raise ValueError(f"-{name} is missing: it is neither marked as required nor asked for with has_option")
+            raise ValueError(f"-{name} is missing: it is neither required nor checked with has_option")
         return value
 
     def integer(self, name: str, default: int = 0, bits: int = 64) -> int:
-        """Its value as a number of so many bits; NumberFormatException when it is not one."""
+        """Return an option's value as a signed number of `bits` bits; NumberFormatException when it is not one."""
         text = self.text(name)
         if text is None:
             return default
@@ -138,13 +138,13 @@ class CommandLine:
         return value
 
     def boolean(self, name: str, default: bool = False) -> bool:
-        """Whether its value is `true` in whatever case."""
+        """Return whether an option's value is `true`, in upper or lower case."""
         text = self.text(name)
         return default if text is None else text.lower() == "true"
 
 
 def parse_long(text: str) -> int:
-    """A decimal number as Java's Long.parseLong takes it; NumberFormatException for all else."""
+    """Parse a decimal number like Java's Long.parseLong; NumberFormatException for any other text."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19 and -1 << 63 <= int(text) < 1 << 63):
         raise NumberFormatException(text)
@@ -152,7 +152,7 @@ def parse_long(text: str) -> int:
 
 
 def parse(options: Options, args: Sequence[str]) -> CommandLine:
-    """The options in `args`; ParseException when they do not fit."""
+    """Parse the options in `args`; raise ParseException when they are invalid."""
     tokens = list(_flatten(options, args))
     command_line = CommandLine(options)
     selected: dict[OptionGroup, Option] = {}
@@ -203,7 +203,7 @@ def _flatten(options: Options, args: Sequence[str]) -> Iterator[str]:
 
 
 def _burst(options: Options, token: str) -> Iterator[str]:
-    """Flags that stand together, and a value that stands right behind its option."""
+    """Split combined flags, and a value that directly follows its option."""
     for position, char in enumerate(token[1:], 1):
         given = options.find(char) if char != "-" else None
         if given is None:
@@ -220,7 +220,7 @@ def _without_quotes(value: str) -> str:
 
 
 def help_text(app_name: str, options: Options) -> str:
-    """Usage and options, as commons-cli's HelpFormatter prints them."""
+    """Return usage and options as commons-cli's HelpFormatter prints them."""
     lines = _wrapped(_USAGE + app_name + " " + " ".join(_usage_items(options)), len(_USAGE))
     prefixes = [(_LEFT_PAD + _names(each), each.description) for each in options.sorted()]
     column = max(len(prefix) for prefix, _ in prefixes)
@@ -239,7 +239,8 @@ def _usage_items(options: Options) -> Iterator[str]:
             done.add(group)
             yield " | ".join(map(_usage, sorted(group.options, key=lambda one: one.key.lower())))
         else:
-            yield ""  # the separator of an option that stood with its group before
+            # the separator of an option that was printed with its group
+            yield ""
 
 
 def _usage(each: Option) -> str:

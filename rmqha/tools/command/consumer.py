@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class ConsumerProgressSubCommand(SubCommand):
-    """How far a group has come, queue by queue; without one, how far all groups have come.
+    """Prints a group's progress queue by queue; without a group, the progress of all groups.
 
     Java: org.apache.rocketmq.tools.command.consumer.ConsumerProgressSubCommand (4.9.8)
     """
@@ -91,14 +91,14 @@ def _progress(admin: DefaultMQAdminExt, group: str, show_client_ip: bool) -> Ite
 
 
 def _clients_by_queue(admin: DefaultMQAdminExt, group: str) -> dict[MessageQueue, str]:
-    """Address of the client that has a queue, by queue; as far as clients answer."""
+    """Return the address of the client that consumes each queue, as far as the clients answer."""
     clients: dict[MessageQueue, str] = {}
     try:
         for connection in admin.examine_consumer_connection_info(group).connectionSet:
             info = get_consumer_running_info(admin, group, connection.clientId, False)
             clients.update(dict.fromkeys(info.mqTable, connection.clientId.partition("@")[0]))
     except CLIENT_ERRORS as error:
-        log.warning("who has which queue of group %s can't be told: %s", group, error)
+        log.warning("can't find the clients that consume the queues of group %s: %s", group, error)
     return clients
 
 
@@ -129,7 +129,7 @@ CLIENTS = Table("%-10d %-40s %-20s %s\n", {
 
 
 class ConsumerStatusSubCommand(SubCommand):
-    """What the clients of a group do: each in a file, or one of them (-i) at once.
+    """Writes the running info of each of a group's clients to a file, or prints that of one client (-i).
 
     Java: org.apache.rocketmq.tools.command.consumer.ConsumerStatusSubCommand (4.9.8)
     """
@@ -168,8 +168,9 @@ class ConsumerStatusSubCommand(SubCommand):
 
 
 def write_info(folder: Path, connection: Connection, info: ConsumerRunningInfo) -> str:
-    """Write what a client does into a file of its name; the file's path."""
-    # Differs: a client calls itself what it likes; what would lead out of the folder is taken out of the file's name
+    """Write a client's running info to a file named after the client, and return the file's path."""
+    # Differs: a file with a client's running info is named after the client, which chooses its own id; characters that
+    # would lead out of the folder are replaced in the file name
     name = connection.clientId.replace("/", "_").replace("\0", "_")
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / (name if name.strip(".") else f"_{name}")
@@ -191,7 +192,7 @@ def _findings(infos: dict[str, ConsumerRunningInfo]) -> Document:
 
 
 class DeleteSubscriptionGroupCommand(SubCommand):
-    """Delete a group; in a whole cluster with its retry and dead letter topics.
+    """Deletes a group; in a whole cluster, also its retry and dead letter topics.
 
     Java: org.apache.rocketmq.tools.command.consumer.DeleteSubscriptionGroupCommand (4.9.8)
     """
@@ -206,7 +207,7 @@ class DeleteSubscriptionGroupCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """On a broker, or on all masters of a cluster."""
+        """Delete the group on a broker, or on all masters of a cluster."""
         group, remove_offset = command_line.required("g"), command_line.boolean("r")
         if command_line.has_option("b"):
             addr = command_line.required("b")
@@ -231,7 +232,7 @@ _RULE = "=" * 29
 
 
 class GetConsumerConfigSubCommand(SubCommand):
-    """A group's settings on each broker that has it.
+    """Prints a group's settings on each broker that has it.
 
     Java: org.apache.rocketmq.tools.command.consumer.GetConsumerConfigSubCommand (4.9.8)
     """
@@ -245,7 +246,7 @@ class GetConsumerConfigSubCommand(SubCommand):
         info = admin.examine_broker_cluster_info()
         for name in hash_map_order(sorted(info.brokerAddrTable)):
             addr = info.brokerAddrTable[name].select_broker_addr()
-            # Differs: a broker without an address is passed over; the original asks a name server, and fails
+            # Differs: a broker without an address is skipped; the original asks a name server, and fails
             config = admin.examine_subscription_group_config(addr, command_line.required("g")) if addr else None
             if config is None:
                 continue
@@ -258,7 +259,7 @@ class GetConsumerConfigSubCommand(SubCommand):
 
 
 class StartMonitoringSubCommand(SubCommand):
-    """Watch all groups until the user ends it; findings go to the client's log.
+    """Monitors all groups until interrupted; findings go to the client's log.
 
     Java: org.apache.rocketmq.tools.command.consumer.StartMonitoringSubCommand (4.9.8)
     """
@@ -267,7 +268,7 @@ class StartMonitoringSubCommand(SubCommand):
     command_desc = "Start Monitoring"
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Start, and wait."""
+        """Start the monitor, and wait until interrupted."""
         service = MonitorService(MonitorConfig(admin.namesrv_addr), DefaultMonitorListener(), admin.rpc_hook)
         try:
             service.start()
@@ -277,15 +278,16 @@ class StartMonitoringSubCommand(SubCommand):
         yield from ()
 
     def __init__(self) -> None:
-        self._ended = StopSignal()  # an Event may miss the interrupt that comes while it begins to wait
+        # an Event may miss an interrupt that arrives while it begins to wait
+        self._ended = StopSignal()
 
     def end(self) -> None:
-        """Let `execute` come to its end."""
+        """Make `execute` return."""
         self._ended.set()
 
 
 class UpdateSubGroupSubCommand(SubCommand):
-    """Make a group, or set it anew: what is not given gets its default.
+    """Creates a group, or replaces its settings: options that are not given get their defaults.
 
     Java: org.apache.rocketmq.tools.command.consumer.UpdateSubGroupSubCommand (4.9.8)
     """
@@ -307,7 +309,7 @@ class UpdateSubGroupSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """On a broker, or on all masters of a cluster."""
+        """Store the group on a broker, or on all masters of a cluster."""
         config = subscription_group_config(command_line)
         if command_line.has_option("b"):
             addr = command_line.required("b")
@@ -329,7 +331,7 @@ class UpdateSubGroupSubCommand(SubCommand):
 
 
 def subscription_group_config(command_line: CommandLine) -> SubscriptionGroupConfig:
-    """The group that the options describe."""
+    """Return the group that the options describe."""
     default = SubscriptionGroupConfig(consumeFromMinEnable=False, consumeBroadcastEnable=False)
     return SubscriptionGroupConfig(
         groupName=command_line.required("g"),
@@ -350,7 +352,7 @@ SUBSCRIPTIONS = Table("%-20s %s\n", {"topic": "#Topic", "subExpression": "#SubEx
 
 
 class ConsumerConnectionSubCommand(SubCommand):
-    """Who consumes as a group, what, and how.
+    """Prints a group's connected consumers and their subscriptions.
 
     Java: org.apache.rocketmq.tools.command.connection.ConsumerConnectionSubCommand (4.9.8)
     """
@@ -388,7 +390,7 @@ PRODUCERS = Table("%04d  %-32s %-22s %-8s %s\n", {
 
 
 class ProducerConnectionSubCommand(SubCommand):
-    """Who produces as a group, as one of a topic's brokers tells.
+    """Prints a group's connected producers, according to one of the topic's brokers.
 
     Java: org.apache.rocketmq.tools.command.connection.ProducerConnectionSubCommand (4.9.8)
     """
@@ -408,7 +410,7 @@ class ProducerConnectionSubCommand(SubCommand):
 
 
 class ProducerSubCommand(SubCommand):
-    """All producers that are connected to a broker.
+    """Prints all producers that are connected to a broker.
 
     Java: org.apache.rocketmq.tools.command.producer.ProducerSubCommand (4.9.8)
     """

@@ -19,7 +19,7 @@ from rmqha.tools.command.sub_command import JavaException, Part, Row, SubCommand
 
 
 class CleanControllerBrokerMetaSubCommand(SubCommand):
-    """Has the controller forget replicas.
+    """Makes the controller forget replicas.
 
     Java: org.apache.rocketmq.tools.command.controller.CleanControllerBrokerMetaSubCommand (5.1.4)
     """
@@ -38,7 +38,7 @@ class CleanControllerBrokerMetaSubCommand(SubCommand):
     asks_name_server = False
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the leading controller."""
+        """Send the request to the leading controller."""
         name, cluster, ids = command_line.required("bn"), command_line.text("c"), command_line.text("b")
         living = command_line.has_option("l")
         if ids is not None:
@@ -50,7 +50,7 @@ class CleanControllerBrokerMetaSubCommand(SubCommand):
 
 
 def _check(ids: str) -> None:
-    # Differs: an id that is not a number is refused here; 5.1.4's check never runs, and its controller fails
+    # Differs: an id that is not a number is refused here; in 5.1.4 the check never runs, and the controller fails
     try:
         for each in ids.split(";"):
             commons_cli.parse_long(each)
@@ -68,7 +68,7 @@ def _controllers(command_line: CommandLine) -> list[str]:
 
 
 class GetControllerConfigSubCommand(SubCommand):
-    """All settings of controllers.
+    """Prints all settings of controllers.
 
     Java: org.apache.rocketmq.tools.command.controller.GetControllerConfigSubCommand (5.1.4)
     """
@@ -99,14 +99,14 @@ class UpdateControllerConfigSubCommand(SubCommand):
     asks_name_server = False
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the controllers."""
+        """Change the setting on the controllers."""
         key, value, controllers = command_line.required("k"), command_line.required("v"), _controllers(command_line)
         admin.update_controller_config({key: value}, controllers)
         yield f"update controller config success![{', '.join(controllers)}]\n{key} : {value}\n"
 
 
 class GetControllerMetaDataSubCommand(SubCommand):
-    """The group of a controller, who leads it, and its members.
+    """Prints the group of a controller, its leader and its members.
 
     Java: org.apache.rocketmq.tools.command.controller.GetControllerMetaDataSubCommand (5.1.4)
     """
@@ -129,7 +129,7 @@ class GetControllerMetaDataSubCommand(SubCommand):
 
 
 class ReElectMasterSubCommand(SubCommand):
-    """Has the controller make a replica the master.
+    """Makes the controller elect a replica as master.
 
     Java: org.apache.rocketmq.tools.command.controller.ReElectMasterSubCommand (5.1.4)
     """
@@ -145,7 +145,7 @@ class ReElectMasterSubCommand(SubCommand):
     asks_name_server = False
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the leading controller."""
+        """Send the request to the leading controller."""
         cluster, name = command_line.required("c"), command_line.required("bn")
         elected, members = admin.elect_master(command_line.required("a"), cluster, name, command_line.integer("b"))
         yield Row(f"\n#ClusterName\t{cluster}\n#BrokerName\t{name}"
@@ -159,7 +159,7 @@ class ReElectMasterSubCommand(SubCommand):
 
 
 class GetSyncStateSetSubCommand(SubCommand):
-    """Master, epochs and replicas of a broker name, or of all of a cluster, as the controller has them.
+    """Prints master, epochs and replicas of a broker name, or of all in a cluster, according to the controller.
 
     Java: org.apache.rocketmq.tools.command.ha.GetSyncStateSetSubCommand (5.1.4)
     """
@@ -175,7 +175,7 @@ class GetSyncStateSetSubCommand(SubCommand):
     asks_name_server = False
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the leading controller; again and again with -i."""
+        """Ask the leading controller; with -i, repeatedly."""
         return sub_command.again_with_interval(command_line, lambda: self._ask(command_line, admin), 3)
 
     def _ask(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
@@ -187,7 +187,7 @@ class GetSyncStateSetSubCommand(SubCommand):
             yield self.help()
             return
         controller = command_line.required("a").split(";")[0]
-        # Differs: broker names stand sorted, where Java's stand as its hash table has them
+        # Differs: broker names are sorted, where Java prints them in the order of its hash table
         for name, info in sorted(admin.get_in_sync_state_data(controller, names).replicasInfoTable.items()):
             yield from _parts(name, info)
 
@@ -224,7 +224,7 @@ MILLIS_PER_HOUR = 3_600_000
 
 
 class ClusterListSubCommand(SubCommand):
-    """All brokers with their load, or (-m) with their messages of yesterday and today; again and again with -i.
+    """Prints all brokers with their load, or (-m) their messages of yesterday and today; with -i, repeatedly.
 
     Java: org.apache.rocketmq.tools.command.cluster.ClusterListSubCommand (4.9.8)
     """
@@ -243,9 +243,9 @@ class ClusterListSubCommand(SubCommand):
 
 
 def _brokers(admin: DefaultMQAdminExt) -> list[tuple[str, str, int, str]]:
-    """Cluster, broker name, id and address of all."""
+    """Return cluster, broker name, id and address of all brokers."""
     info = admin.examine_broker_cluster_info()
-    # Differs: clusters stand sorted, where Java's stand as its hash table has them
+    # Differs: clusters are sorted, where Java prints them in the order of its hash table
     return [(cluster, name, broker_id, addr)
             for cluster, names in sorted(info.clusterAddrTable.items())
             for name in sorted(names) if name in info.brokerAddrTable

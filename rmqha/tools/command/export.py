@@ -28,7 +28,7 @@ KEYS = (
 
 
 class ExportConfigsCommand(SubCommand):
-    """Writes the main settings of a cluster's brokers, and how many there are, into `configs.json`.
+    """Writes the main settings of a cluster's brokers, and the number of brokers, to `configs.json`.
 
     Java: org.apache.rocketmq.tools.command.export.ExportConfigsCommand (4.9.8)
     """
@@ -41,10 +41,11 @@ class ExportConfigsCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the masters, write the file."""
+        """Ask the masters, and write the file."""
         brokers = yield from sub_command.fetch_master_and_slave_distinguish(admin, command_line.required("c"))
         configs = {}
-        # Differs: a broker without a master is passed over; the original asks a name server for its settings, and fails
+        # Differs: exportConfigs skips a broker without a master; the original asks a name server for its settings, and
+        # fails
         masters = [master for master, _ in brokers if master is not None]
         for master in masters:
             settings = admin.get_broker_config(master)
@@ -60,12 +61,12 @@ class ExportConfigsCommand(SubCommand):
 
 
 def file_path(command_line: CommandLine) -> str:
-    """The folder to write to."""
+    """Return the folder to write to."""
     return command_line.text("f", DEFAULT_FILE_PATH)
 
 
 def export(value: object, path: str, end: str = "") -> Iterator[Part]:
-    """Write a file; what to print of it."""
+    """Write a value to a file; yield the output."""
     mix_all.string2file_not_safe(fastjson.dumps(value, pretty=True), path)
     yield Document(f"export {path} success{end}", {"file": path})
 
@@ -74,9 +75,9 @@ TIMEOUT_MILLIS = 10_000
 
 
 class ExportMetadataCommand(SubCommand):
-    """Writes topics and groups of a broker or a cluster into a file.
+    """Writes topics and groups of a broker or a cluster to a file.
 
-    `topic.json` (-t), `subscriptionGroup.json` (-g), or of a cluster both in `metadata.json`.
+    The file is `topic.json` (-t), `subscriptionGroup.json` (-g), or, for both of a cluster, `metadata.json`.
 
     Java: org.apache.rocketmq.tools.command.export.ExportMetadataCommand (4.9.8)
     """
@@ -93,7 +94,7 @@ class ExportMetadataCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the broker, or all masters of the cluster, write the file."""
+        """Ask the broker, or all masters of the cluster, and write the file."""
         folder, special = file_path(command_line), command_line.has_option("s")
         if command_line.has_option("b"):
             addr = command_line.required("b")
@@ -125,7 +126,7 @@ class ExportMetadataCommand(SubCommand):
 
 
 def merged_topics(brokers: list[TopicConfigSerializeWrapper]) -> dict[str, TopicConfig]:
-    """The topics of all brokers, each as its last broker has it, with all brokers' queues."""
+    """Merge the topics of all brokers: each with the settings of its last broker, and the queues of all added up."""
     result: dict[str, TopicConfig] = {}
     for broker in brokers:
         for topic, config in broker.topicConfigTable.items():
@@ -137,7 +138,8 @@ def merged_topics(brokers: list[TopicConfigSerializeWrapper]) -> dict[str, Topic
 
 
 def merged_groups(brokers: list[SubscriptionGroupWrapper]) -> dict[str, SubscriptionGroupConfig]:
-    """The groups of all brokers, each as its last broker has it, with all brokers' retry queues."""
+    """Merge the groups of all brokers: each with the settings of its last broker, and the retry queues of all added up.
+    """
     result: dict[str, SubscriptionGroupConfig] = {}
     for broker in brokers:
         for group, config in broker.subscriptionGroupTable.items():
@@ -149,7 +151,7 @@ def merged_groups(brokers: list[SubscriptionGroupWrapper]) -> dict[str, Subscrip
 
 log = logging.getLogger("RocketmqTools")
 
-# Of a broker -> summed over all brokers.
+# name of a broker's value -> name of the total over all brokers
 TPS = {"normalInTps": "totalNormalInTps", "normalOutTps": "totalNormalOutTps", "transInTps": "totalTransInTps",
        "scheduleInTps": "totalScheduleInTps"}
 ONE_DAY_NUM = {name: name for name in (
@@ -157,7 +159,7 @@ ONE_DAY_NUM = {name: name for name in (
 
 
 class ExportMetricsCommand(SubCommand):
-    """Writes what the masters of a cluster tell of themselves, with sums, into `metrics.json`.
+    """Writes the metrics of a cluster's masters, with totals, to `metrics.json`.
 
     Java: org.apache.rocketmq.tools.command.export.ExportMetricsCommand (4.9.8)
     """
@@ -170,17 +172,18 @@ class ExportMetricsCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the masters, write the file."""
+        """Ask the masters, and write the file."""
         info = admin.examine_broker_cluster_info()
         names = info.clusterAddrTable.get(command_line.required("c"))
         if names is None:
-            # Differs: says what is wrong, where Java fails with a NullPointerException
+            # Differs: exportMetrics reports an unknown cluster, where Java fails with a NullPointerException
             raise JavaException(sub_command.ERROR_MESSAGE)
         addresses = {name: info.brokerAddrTable[name].brokerAddrs for name in sorted(names)
                      if name in info.brokerAddrTable}
         for name, of_ids in addresses.items():
             if mix_all.MASTER_ID not in of_ids:
-                # Differs: names the broker without a master; the original asks a name server for its figures, and fails
+                # Differs: exportMetrics names the broker without a master; the original asks a name server for its
+                # values, and fails
                 raise JavaException(f"{name} has no master now: its report would be missing")
         report = {name: _broker_info(admin, of_ids[mix_all.MASTER_ID]) for name, of_ids in addresses.items()}
         yield from export({
@@ -229,7 +232,7 @@ def _runtime_quota(
 
 
 def _puts(admin: DefaultMQAdminExt, addr: str, topic: str) -> BrokerStatsData | None:
-    """The counter of a topic's messages; None when the broker has none."""
+    """Return the counter of a topic's messages, or None when the broker has no such counter."""
     try:
         return admin.view_broker_stats_data(addr, stats.TOPIC_PUT_NUMS, topic)
     except MQClientException as error:
@@ -238,7 +241,7 @@ def _puts(admin: DefaultMQAdminExt, addr: str, topic: str) -> BrokerStatsData | 
 
 
 def _client_info(admin: DefaultMQAdminExt, groups: SubscriptionGroupWrapper) -> list[str]:
-    """Languages and versions of all consumers; groups that do not run are left out."""
+    """Return the languages and versions of all consumers; groups that are not running are omitted."""
     result: set[str] = set()
     for group in groups.subscriptionGroupTable:
         try:

@@ -1,4 +1,4 @@
-"""mqadmin commands that print messages and consume queue units.
+"""mqadmin commands that print messages and units of consume queues.
 
 Commands: consumeMessage, printMsgByQueue, printMsg, queryCq.
 
@@ -37,30 +37,30 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}\Z")
 
 
 class TimestampError(ValueError):
-    """A text that is not a moment."""
+    """A text that is not a valid point in time."""
 
 
 def timestamp_format(value: str) -> int:
-    """Milliseconds since the epoch, or `yyyy-MM-dd#HH:mm:ss:SSS` in local time, as ms. TimestampError for all else.
+    """Return ms for milliseconds since the epoch, or for `yyyy-MM-dd#HH:mm:ss:SSS` in local time; else TimestampError.
 
     Java: org.apache.rocketmq.tools.command.message.PrintMessageSubCommand#timestampFormat (4.9.8)
     """
     if _NUMBER.match(value) and -1 << 63 <= int(value) < 1 << 63:
         return int(value)
     found = _DATE.match(value)
-    # Differs: a text that is no moment, or one that no calendar has, is told so; the original ends in a
-    # NullPointerException, or goes on with the 45th of December as a day in January
+    # Differs: an invalid text or date is reported; the original fails with a NullPointerException, or takes the 45th of
+    # December for a day in January
     try:
         if found is not None:
             year, month, day, hour, minute, second, millis = map(int, found.groups())
             return int(datetime(year, month, day, hour, minute, second).timestamp()) * 1000 + millis
     except (ValueError, OverflowError) as error:
-        raise TimestampError(f"{value!r} is no moment: {error}") from error
-    raise TimestampError(f"{value!r} is no moment: neither milliseconds since 1970 nor yyyy-MM-dd#HH:mm:ss:SSS")
+        raise TimestampError(f"{value!r} is not a valid time: {error}") from error
+    raise TimestampError(f"{value!r} is not a valid time: give milliseconds since 1970 or yyyy-MM-dd#HH:mm:ss:SSS")
 
 
 def message_text(msg: MessageExt) -> str:
-    """All fields, the body as signed bytes.
+    """Return all fields of a message as text, the body as signed bytes.
 
     Java: org.apache.rocketmq.common.message.MessageExt#toString (4.9.8)
     """
@@ -75,22 +75,22 @@ def message_text(msg: MessageExt) -> str:
 
 
 def offset_msg_id(msg: MessageExt) -> str | None:
-    """Address and log offset as an id."""
+    """Return the id that consists of the broker's address and the log offset."""
     return msg.offset_msg_id if isinstance(msg, MessageClientExt) else msg.msg_id
 
 
 def null(value: object) -> object:
-    """The value, `null` for None."""
+    """Return the value, or `null` for None."""
     return "null" if value is None else value
 
 
 def properties_text(properties: dict[str, str]) -> str:
-    """`{name=value, ...}` in the order of a Java HashMap."""
+    """Return `{name=value, ...}` in the order of a Java HashMap."""
     return "{" + ", ".join(f"{name}={properties[name]}" for name in hash_map_order(properties)) + "}"
 
 
 def host_text(host: Host | None) -> str:
-    """An address as Java writes one without a name: `/1.2.3.4:5`, `/[0:0:0:0:0:0:0:1]:5`."""
+    """Return an address as Java prints it without a host name: `/1.2.3.4:5`, `/[0:0:0:0:0:0:0:1]:5`."""
     if host is None:
         return "null"
     address = ipaddress.ip_address(host[0])
@@ -104,12 +104,13 @@ def _bytes_text(body: bytes | memoryview) -> str:
     if isinstance(body, MissingBody):
         return repr(body)
     if not body:
-        return "null"  # a record without a body leaves Java's null
+        # in Java, the body of a record without a body stays null
+        return "null"
     return "[" + ", ".join(map(str, memoryview(body).cast("b"))) + "]"
 
 
 def message_fields(msg: MessageExt) -> dict[str, Any]:
-    """The fields for JSON, without the body; times are ms since the epoch."""
+    """Return a message's fields for JSON, without the body; times are ms since the epoch."""
     return {
         "msgId": msg.msg_id, "offsetMsgId": offset_msg_id(msg), "topic": msg.topic, "tags": msg.tags,
         "keys": msg.keys, "brokerName": msg.broker_name, "queueId": msg.queue_id, "queueOffset": msg.queue_offset,
@@ -126,7 +127,7 @@ NOT_PRINTED = "NOT PRINT BODY"
 
 
 def print_messages(messages: Iterable[MessageExt], charset_name: str, print_body: bool) -> Iterator[Row]:
-    """A line for each; nothing for a character set that is not known.
+    """Yield a line for each message; raise MQClientException for an unknown character set.
 
     Java: org.apache.rocketmq.tools.command.message.PrintMessageSubCommand#printMessage (4.9.8)
     """
@@ -142,14 +143,14 @@ def print_messages(messages: Iterable[MessageExt], charset_name: str, print_body
 
 
 def body_text(body: bytes | memoryview, charset_name: str) -> str:
-    """The body's text, or why there is none; LookupError for a character set that is not known."""
+    """Return the body's text, or why it is missing; raise LookupError for an unknown character set."""
     return repr(body) if isinstance(body, MissingBody) else bytes(body).decode(charset_name, "replace")
 
 
 def bounds(
     consumer: DefaultMQPullConsumer, queue: MessageQueue, command_line: CommandLine, begin: str = "b", end: str = "e"
 ) -> tuple[int, int]:
-    """First offset and the one behind the last: the queue's, or those of the moments in two options."""
+    """Return the first offset and the one after the last: the queue's, or those of the times in two options."""
     admin = consumer.admin
     low, high = admin.min_offset(queue), admin.max_offset(queue)
     if command_line.has_option(begin):
@@ -160,7 +161,7 @@ def bounds(
 
 
 def in_java_order(queues: Iterable[MessageQueue], route: TopicRouteData) -> list[MessageQueue]:
-    """The queues as a HashSet that got them in the route's order iterates over them.
+    """Return the queues in the order in which a HashSet, filled in the route's order, iterates over them.
 
     Java: java.util.HashSet
     """
@@ -178,7 +179,7 @@ def _spread(hash_code: int) -> int:
 
 
 def _hash_code(queue: MessageQueue) -> int:
-    """MessageQueue.hashCode."""
+    """Return the queue's hash code, like MessageQueue.hashCode in Java."""
     result = 31 + string_hash_code(queue.brokerName or "")
     result = 31 * result + queue.queueId
     return int32(31 * result + string_hash_code(queue.topic or ""))
@@ -189,7 +190,7 @@ DEFAULT_COUNT = 128
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to consume: `queue` None for all of the topic; times are ms, 0 for none."""
+    """The messages to consume. `queue` None: all queues of the topic; times are ms, 0 for no limit."""
 
     topic: str
     count: int
@@ -200,7 +201,7 @@ class Wanted:
 
 
 class ConsumeMessageCommand(SubCommand):
-    """Print the oldest messages of a topic, of a queue, or from an offset or a time on.
+    """Prints the oldest messages of a topic or a queue, or messages starting at an offset or a time.
 
     Java: org.apache.rocketmq.tools.command.message.ConsumeMessageCommand (4.9.8)
     """
@@ -219,7 +220,7 @@ class ConsumeMessageCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Say what is wrong with the options, or pull."""
+        """Report what is wrong with the options, or pull and print messages."""
         wanted = wanted_messages(command_line)
         if isinstance(wanted, str):
             yield wanted
@@ -235,7 +236,7 @@ class ConsumeMessageCommand(SubCommand):
 
 
 def wanted_messages(command_line: CommandLine) -> Wanted | str:
-    """What the options ask for, or what is wrong with them, in the original's order and words."""
+    """Return the messages that the options select, or their error, in the original's order and words."""
     topic = command_line.required("t")
     count = command_line.integer("c", DEFAULT_COUNT)
     if count <= 0:
@@ -279,7 +280,8 @@ def _consume_topic(admin: DefaultMQAdminExt, consumer: DefaultMQPullConsumer, wa
             yield f"The older {left} message of the {queue.queueId} queue will be provided\n"
             high, left = low + left - 1, 0
         else:
-            left -= high - low + 1  # as the original counts: one more than there are
+            # like the original, which counts one more than there are
+            left -= high - low + 1
         yield from _pull_message_by_queue(consumer, queue, low, high)
 
 
@@ -313,7 +315,7 @@ def _pull_message_by_queue(
 
 
 class PrintMessageByQueueCommand(SubCommand):
-    """The messages of one queue (-p true), and how many there are of each tag (-f true).
+    """Prints the messages of one queue (-p true), and the number of messages per tag (-f true).
 
     Java: org.apache.rocketmq.tools.command.message.PrintMessageByQueueCommand (4.9.8)
     """
@@ -334,7 +336,7 @@ class PrintMessageByQueueCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Pull until there is no more, or nothing that matches."""
+        """Pull until a pull finds no more messages, or none that match."""
         queue = MessageQueue(command_line.required("t"), command_line.required("a"), command_line.integer("i", bits=32))
         expression, charset_name = command_line.text("s", "*"), command_line.text("c", "UTF-8")
         tags: Counter[str] = Counter()
@@ -365,7 +367,7 @@ _LINE = "--------------------------------------------------------\n"
 
 
 class PrintMessageSubCommand(SubCommand):
-    """All messages of a topic, or those of some time, or with some tags.
+    """Prints all messages of a topic, or those of a time range or with certain tags.
 
     Java: org.apache.rocketmq.tools.command.message.PrintMessageSubCommand (4.9.8)
     """
@@ -420,7 +422,7 @@ _RULE = "======================================\n"
 
 
 class QueryConsumeQueueCommand(SubCommand):
-    """Units of a consume queue; with a group (-g) also whether its filter takes them.
+    """Prints units of a consume queue; with a group (-g), also whether its filter accepts them.
 
     Java: org.apache.rocketmq.tools.command.queue.QueryConsumeQueueCommand (4.9.8)
     """
@@ -437,7 +439,7 @@ class QueryConsumeQueueCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the broker, or the topic's first master. Errors are part of what is printed, as in the original."""
+        """Ask the broker, or the topic's first master. Errors are printed to the output, as in the original."""
         try:
             topic, index = command_line.required("t"), command_line.integer("i")
             addr = command_line.text("b") or _master_of(admin, topic)

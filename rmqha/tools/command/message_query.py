@@ -2,7 +2,7 @@
 
 Commands: queryMsgById, queryMsgByKey, queryMsgByOffset, queryMsgByUniqueKey, queryMsgTraceById.
 
-`print_msg` prints a message for people: its fields one per line, the path of a file with its body, and its consumption
+`print_msg` prints a message for users: its fields one per line, the path of a file with its body, and its consumption
 state in each group.
 """
 import errno
@@ -35,7 +35,8 @@ BODY_FOLDER = Path("/tmp/rocketmq/msgbodys")
 def print_msg(
     admin: DefaultMQAdminExt, msg: MessageExt, with_offset_id: bool = True, number: int = 0
 ) -> Iterator[Part]:
-    """The report. `number`: which of several messages with one id; their bodies get files of their own.
+    """Yield the description of a message. `number`: its position among several messages with the same id, whose bodies
+    get separate files.
 
     Java: org.apache.rocketmq.tools.command.message.QueryMsgByIdSubCommand#printMsg (4.9.8)
     """
@@ -71,9 +72,9 @@ def print_msg(
 
 
 def create_body_file(msg: MessageExt, number: int = 0) -> Path:
-    """Write the body into a file named by the message's id; a file of that name is replaced. OSError."""
-    # Differs: an id comes out of the message's properties; one that is more than a file's name gives way to the
-    # offset id
+    """Write the body to a file named after the message's id, replacing an existing one. May raise OSError."""
+    # Differs: the file with a message's body is named after the id in the message's properties; if that is not a plain
+    # file name, the offset id is used instead
     name = msg.msg_id or ""
     end = f"_{number}" if number > 0 else ""
     if not is_folder_name(name) or not is_folder_name(name + end):
@@ -87,15 +88,17 @@ def create_body_file(msg: MessageExt, number: int = 0) -> Path:
 
 
 def _check_owner(folder: Path) -> None:
-    """OSError for a link that another user has put where everybody may write: it leads wherever he likes."""
+    """Raise OSError if the folder is a link made by another user: in a folder that all may write to, such a link can
+    lead anywhere.
+    """
     found = os.lstat(folder)
     if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
-        raise OSError(errno.ELOOP, f"it is a link of user {found.st_uid}, and is not followed: remove it", str(folder))
+        raise OSError(errno.ELOOP, f"a link of user {found.st_uid}, which is not followed: remove it", str(folder))
 
 
 def _put_in_place(path: Path, body: bytes | memoryview) -> None:
-    """Write a file beside, and give it the name. Differs: a link of that name is replaced, where the original writes
-    into what it leads to."""
+    """Write a temporary file and rename it to `path`. Differs: a link of that name is replaced, where the original
+    writes to the file that it points to."""
     part = path.parent / f".body.{secrets.token_hex(8)}.part"
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
@@ -108,7 +111,7 @@ def _put_in_place(path: Path, body: bytes | memoryview) -> None:
 
 
 class QueryMsgByIdSubCommand(SubCommand):
-    """Messages by their offset ids: shown, consumed by a client (-g, -d), or sent again (-s true).
+    """Finds messages by their offset ids: prints them, lets a client consume them (-g, -d), or resends them (-s true).
 
     Java: org.apache.rocketmq.tools.command.message.QueryMsgByIdSubCommand (4.9.8)
     """
@@ -124,7 +127,7 @@ class QueryMsgByIdSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Go through the ids."""
+        """Process the ids one by one."""
         msg_ids = split_ids(command_line.required("i"))
         if command_line.has_option("g") and command_line.has_option("d"):
             for msg_id in msg_ids:
@@ -138,7 +141,7 @@ class QueryMsgByIdSubCommand(SubCommand):
 
 
 def split_ids(text: str) -> list[str]:
-    """The ids between the commas, without blanks around them and without empty ones."""
+    """Split a text at commas into ids, without surrounding blanks and without empty ones."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -173,7 +176,7 @@ FOREVER_MS = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class QueryMsgByKeySubCommand(SubCommand):
-    """The messages of a topic with a key, 64 of each broker at most.
+    """Finds the messages of a topic with a key, at most 64 per broker.
 
     Java: org.apache.rocketmq.tools.command.message.QueryMsgByKeySubCommand (4.9.8)
     """
@@ -186,7 +189,7 @@ class QueryMsgByKeySubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the brokers' indexes."""
+        """Query the brokers' indexes."""
         found = admin.mq_admin.query_message(
             command_line.required("t"), command_line.required("k"), MAX_MESSAGES, 0, FOREVER_MS)
         yield MESSAGES.heading()
@@ -195,7 +198,7 @@ class QueryMsgByKeySubCommand(SubCommand):
 
 
 class QueryMsgByOffsetSubCommand(SubCommand):
-    """The message at an offset of a queue; nothing when there is none.
+    """Prints the message at an offset of a queue; nothing when there is no message.
 
     Java: org.apache.rocketmq.tools.command.message.QueryMsgByOffsetSubCommand (4.9.8)
     """
@@ -219,7 +222,7 @@ class QueryMsgByOffsetSubCommand(SubCommand):
 
 
 class QueryMsgByUniqueKeySubCommand(SubCommand):
-    """The message with its producer's unique id: shown, or consumed by a client (-g, -d).
+    """Finds the message with a producer's unique id: prints it, or lets a client consume it (-g, -d).
 
     Java: org.apache.rocketmq.tools.command.message.QueryMsgByUniqueKeySubCommand (4.9.8)
     """
@@ -235,7 +238,7 @@ class QueryMsgByUniqueKeySubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the brokers' indexes."""
+        """Query the brokers' indexes."""
         topic, msg_id = command_line.required("t"), command_line.required("i")
         if command_line.has_option("g") and command_line.has_option("d"):
             result = consume_message_directly(
@@ -256,7 +259,7 @@ CONSUMED = Table(_FORMAT, {"type": "#Type", "consumerGroup": "#ConsumerGroup", "
 
 
 class QueryMsgTraceByIdSubCommand(SubCommand):
-    """The trace of a message: when it was sent, and consumed in each group.
+    """Prints the trace of a message: when it was sent, and when each group consumed it.
 
     Java: org.apache.rocketmq.tools.command.message.QueryMsgTraceByIdSubCommand (4.9.8)
     """
@@ -271,7 +274,7 @@ class QueryMsgTraceByIdSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Look the trace messages up by their key, the message's id."""
+        """Look up the trace messages by their key, the message's id."""
         msg_id = command_line.required("i")
         topic = command_line.text("t", topics.RMQ_SYS_TRACE_TOPIC)
         found = admin.mq_admin.query_message(topic, msg_id, MAX_MESSAGES, 0, util_all.current_time_millis())

@@ -1,9 +1,9 @@
-"""mqadmin commands that send messages and measure how long sends take.
+"""mqadmin commands that send messages and measure the duration of sends.
 
 Commands: sendMessage, checkMsgSendRT, clusterRT.
 
-`pull_consumer` and `new_producer` make the clients of other commands too. These use the name servers and the RPC hook
-of the admin client.
+`pull_consumer` and `new_producer` create the clients of other commands, too. The clients use the name servers and the
+RPC hook of the admin client.
 """
 import time
 from collections.abc import Callable, Iterator
@@ -24,13 +24,13 @@ from rmqha.tools.command.sub_command import Document, Part, Row, SubCommand, Tab
 
 @dataclass
 class ResponseTimes:
-    """Times of sends in ms; the first, which opens connections, does not count for the average."""
+    """Durations of sends in ms. The first send, which opens connections, does not count for the average."""
 
     millis: list[int] = field(default_factory=list)
     succeeded: list[bool] = field(default_factory=list)
 
     def measure(self, send: Callable[[], object]) -> None:
-        """Call, and note how long it took and whether it succeeded."""
+        """Call `send`, and record its duration and whether it succeeded."""
         begin_ns = time.monotonic_ns()
         try:
             send()
@@ -41,34 +41,34 @@ class ResponseTimes:
         self.millis.append((time.monotonic_ns() - begin_ns) // 1_000_000)
 
     def average(self) -> float | None:
-        """In ms; None for less than two sends."""
+        """Return the average in ms; None for fewer than two sends."""
         counted = self.millis[1:]
         return sum(counted) / len(counted) if counted else None
 
     def average_text(self) -> str:
-        """With two decimals; `NaN` for less than two sends."""
+        """Return the average with two decimals; `NaN` for fewer than two sends."""
         average = self.average()
         return "NaN" if average is None else f"{average:.2f}"
 
 
-_LONGEST_BODY = 4 << 20  # bytes, what a producer sends by default
+_LONGEST_BODY = 4 << 20  # bytes; a producer's default limit
 
 
 def pull_consumer(admin: DefaultMQAdminExt, group: str = mix_all.TOOLS_CONSUMER_GROUP) -> DefaultMQPullConsumer:
-    """A pull consumer, not started."""
+    """Return a pull consumer that is not started."""
     consumer = DefaultMQPullConsumer(group, admin.namesrv_addr, admin.rpc_hook)
     consumer.keep_bad_bodies = True
     return consumer
 
 
 def new_producer(admin: DefaultMQAdminExt, group: str | None = None, trace: bool = False) -> DefaultMQProducer:
-    """A producer, not started; without a group's name its group is the time."""
+    """Return a producer that is not started; without a group name, the group is the current time in ms."""
     return DefaultMQProducer(group or str(util_all.current_time_millis()), admin.namesrv_addr, admin.rpc_hook,
                              enable_msg_trace=trace)
 
 
 def body_of_size(size: int, piece: bytes = b"a") -> bytes:
-    """A body of at least so many bytes; of a size that the producer refuses, the least one that it refuses."""
+    """Return a body of at least `size` bytes; beyond the producer's limit, only as large as needed to exceed it."""
     return piece * -(-min(size, _LONGEST_BODY + 1) // len(piece))
 
 
@@ -77,7 +77,7 @@ RESULT = Table("%-32s  %-4s  %-20s    %s\n", {
 
 
 class SendMessageCommand(SubCommand):
-    """Send one message, to any queue or to one.
+    """Sends one message, to any queue or to a given one.
 
     Java: org.apache.rocketmq.tools.command.message.SendMessageCommand (4.9.8)
     """
@@ -95,7 +95,7 @@ class SendMessageCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Send, and say where it went."""
+        """Send the message, and print the queue that it went to."""
         topic, broker_name = command_line.required("t"), command_line.text("b")
         if command_line.has_option("i") and broker_name is None:
             yield "Broker name must be set if the queue is chosen!"
@@ -116,7 +116,7 @@ DEFAULT_AMOUNT, DEFAULT_SIZE = 100, 128
 
 
 class CheckMsgSendRTCommand(SubCommand):
-    """Send messages to the queues of a topic in turn, and say how long each took (ms).
+    """Sends messages to the queues of a topic in turn, and prints how long each took (ms).
 
     Java: org.apache.rocketmq.tools.command.message.CheckMsgSendRTCommand (4.9.8)
     """
@@ -130,7 +130,7 @@ class CheckMsgSendRTCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Send one after the other."""
+        """Send one message after the other."""
         amount = command_line.integer("a", DEFAULT_AMOUNT)
         msg = Message(command_line.required("t"), body_of_size(command_line.integer("s", DEFAULT_SIZE)))
         chosen, times = MessageQueue("", "", 0), ResponseTimes()
@@ -155,11 +155,12 @@ BROKERS = Table(
      "failCount": "#failCount"},
     "%-24s  %-24s  %-4s  %-8s  %-8s\n")
 CLUSTER_RT_AMOUNT, CLUSTER_RT_SIZE, DEFAULT_INTERVAL_S = 100, 128, 10
-_GMT_8 = timezone(timedelta(hours=8))  # whatever the machine's zone is
+# regardless of the machine's time zone
+_GMT_8 = timezone(timedelta(hours=8))
 
 
 class CLusterSendMsgRTCommand(SubCommand):
-    """Send messages to the own topic of each broker, again and again, and say how long they took (ms) on average.
+    """Repeatedly sends messages to each broker's own topic, and prints how long they took (ms) on average.
 
     Java: org.apache.rocketmq.tools.command.cluster.CLusterSendMsgRTCommand (4.9.8)
     """
@@ -176,7 +177,7 @@ class CLusterSendMsgRTCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Go round until the user ends it."""
+        """Measure all brokers, round by round, until interrupted."""
         names_by_cluster = admin.examine_broker_cluster_info().clusterAddrTable
         wanted = command_line.text("c")
         clusters = hash_map_order(sorted(names_by_cluster)) if wanted is None else [wanted]
@@ -186,7 +187,8 @@ class CLusterSendMsgRTCommand(SubCommand):
             while True:
                 for cluster in clusters:
                     if cluster not in names_by_cluster:
-                        # Differs: ends; the original says so again each interval
+                        # Differs: clusterRT ends at an unknown cluster; the original repeats its message at each
+                        # interval
                         yield f"cluster [{cluster}] not exist"
                         return
                     for broker_name in hash_map_order(sorted(names_by_cluster[cluster])):
@@ -204,7 +206,7 @@ def _measured(producer: DefaultMQProducer, cluster: str, broker_name: str, comma
     if not command_line.boolean("p"):
         return row
     now = datetime.now(_GMT_8).strftime("%Y-%m-%d %H:%M:%S")
-    # Differs: NaN for less than two sends, where the original ends with a NumberFormatException
+    # Differs: clusterRT prints NaN for fewer than two sends, where the original fails with a NumberFormatException
     average = times.average()
     rounded = "NaN" if average is None else Decimal(repr(average)).quantize(Decimal(1), ROUND_HALF_UP)
     return Row(f"{now}|{command_line.text('m', 'noname')}|{cluster}|{broker_name}|{rounded}\n", row.fields)

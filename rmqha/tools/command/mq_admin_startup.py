@@ -1,4 +1,4 @@
-"""mqadmin: finds the sub-command, reads its options, runs it."""
+"""mqadmin: finds the sub-command, parses its options and runs it."""
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -20,9 +20,9 @@ _HELP = ("help", "-h", "--help")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a sub-command; the exit code: 0, also of a command that failed; 1 for a wrong command line.
+    """Run a sub-command and return the exit code: 0, even if the command failed; 1 for an invalid command line.
 
-    With `--output json` a command that failed has exit code 1.
+    With `--output json`, a failed command returns 1.
 
     Java: org.apache.rocketmq.tools.command.MQAdminStartup (4.9.8)
     """
@@ -30,13 +30,15 @@ def main(argv: list[str] | None = None) -> int:
         with Interruptible():
             logs.setup_tools_logging()
             return main0(sys.argv[1:] if argv is None else argv)
-    except KeyboardInterrupt as interrupt:  # the way to end clusterRT, clusterList -i and startMonitoring
+    except KeyboardInterrupt as interrupt:
+        # the usual way to end clusterRT, clusterList -i and startMonitoring
         return exit_code(interrupt)
 
 
 def main0(args: list[str]) -> int:
-    """The same for arguments."""
-    # Differs: 4.9 takes these for the names of commands, which do not exist
+    """Run a sub-command with these arguments; see `main`."""
+    # Differs: `mqadmin -h` and `--help` print the list of commands; 4.9 takes them for the names of commands, which do
+    # not exist
     if not args or (len(args) == 1 and args[0] in _HELP):
         sys.stdout.write(list_text())
         return 0
@@ -57,7 +59,7 @@ def main0(args: list[str]) -> int:
         renderer = _renderer(command_line)
     except ParseException as error:
         sys.stdout.write(command.help() + _output_help(command))
-        # Differs: says what is wrong with a command line, on standard error, where Java prints the help alone
+        # Differs: mqadmin reports what is wrong with a command line, on standard error, where Java prints only the help
         sys.stderr.write(f"{error}\n")
         return 1
     if command_line.has_option("h"):
@@ -67,7 +69,8 @@ def main0(args: list[str]) -> int:
 
 
 def _run(command: "SubCommand", command_line: CommandLine, renderer: "Renderer") -> int:
-    from rmqha.tools.admin.message_track import stack_trace  # with the client, which no help needs
+    # imports the client, which the help does not need
+    from rmqha.tools.admin.message_track import stack_trace
     from rmqha.tools.command.sub_command import SubCommandException
 
     try:
@@ -84,14 +87,14 @@ def _run(command: "SubCommand", command_line: CommandLine, renderer: "Renderer")
 def _renderer(command_line: CommandLine) -> "Renderer":
     form = JSON if command_line.has_option("json") else command_line.text("output", TEXT)
     if form not in (TEXT, JSON):
-        raise ParseException(f"--output {form}: text or json")
+        raise ParseException(f"--output {form}: must be text or json")
     from rmqha.tools.command.sub_command import JsonRenderer, TextRenderer  # as above
 
     return JsonRenderer() if form == JSON else TextRenderer()
 
 
 def find_sub_command(name: str) -> "type[SubCommand] | None":
-    """The command of a name or an alias, in whatever case."""
+    """Return the command with a name or an alias, ignoring case."""
     for command in SUB_COMMANDS:
         if name.lower() in (command.command_name.lower(), (command.command_alias or command.command_name).lower()):
             return command.load()
@@ -99,7 +102,7 @@ def find_sub_command(name: str) -> "type[SubCommand] | None":
 
 
 def list_text() -> str:
-    """All commands, as the original prints them."""
+    """Return the list of all commands as the original prints it."""
     lines = [f"   {command.command_name:<20} {command.command_desc}\n" for command in SUB_COMMANDS]
     return ("The most commonly used mqadmin commands are:\n" + "".join(lines)
             + "\nSee 'mqadmin help <command>' for more information on a specific command.\n")
@@ -107,15 +110,16 @@ def list_text() -> str:
 
 def _output_help(command: "type[SubCommand]") -> str:
     short = "-o json, " if command.build_commandline_options().find("o") is None else ""
-    return f"{short}--output json or --json prints rows and documents as JSON, an object a line.\n"
+    return f"{short}--output json or --json prints rows and documents as JSON, one object per line.\n"
 
 
 def get_acl_rpc_hook() -> "RPCHook | None":
-    """What signs the requests with the account in conf/tools.yml below the home; None without such a file."""
+    """Return the hook that signs requests with the account in conf/tools.yml below the home; None without that file."""
     file = filesystem.rocketmq_home() / "conf" / "tools.yml"
     if not file.exists():
         return None
-    from rmqha.acl import acl_files  # reading YAML takes a library that those without accounts need not have
+    # Reading YAML needs a library that users without accounts need not install.
+    from rmqha.acl import acl_files
 
     return acl_files.get_acl_rpc_hook(str(file))
 

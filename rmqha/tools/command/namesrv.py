@@ -1,4 +1,4 @@
-"""mqadmin commands for name servers: key-value table, settings and write permission of brokers.
+"""mqadmin commands for name servers: key-value table, settings, and write permission of brokers.
 
 Commands: updateKvConfig, deleteKvConfig, getNamesrvConfig, updateNamesrvConfig, wipeWritePerm, addWritePerm.
 """
@@ -28,7 +28,7 @@ class UpdateKvConfigCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell all name servers."""
+        """Set the value on all name servers."""
         namespace, key, value = (command_line.required(name) for name in "skv")
         admin.create_and_update_kv_config(namespace, key, value)
         yield "create or update kv config to namespace success.\n"
@@ -48,7 +48,7 @@ class DeleteKvConfigCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell all name servers."""
+        """Delete the value on all name servers."""
         admin.delete_kv_config(command_line.required("s"), command_line.required("k"))
         yield "delete kv config from namespace success.\n"
 
@@ -57,8 +57,8 @@ SETTINGS = Table("%-50s=  %s\n", {"key": "", "value": ""})
 
 
 def settings_of(address_name: str, servers: Mapping[str, Mapping[str, str]]) -> Iterator[Part]:
-    """The settings of each server, by address; `address_name` is the name of that in JSON."""
-    # Differs: settings stand sorted, where Java's stand as its hash table has them
+    """Yield the settings of each server; `address_name` is the JSON name of the server's address."""
+    # Differs: settings are sorted, where Java prints them in the order of its hash table
     for address, settings in servers.items():
         yield Heading(f"============{address}============\n")
         for key, value in sorted(settings.items()):
@@ -66,7 +66,7 @@ def settings_of(address_name: str, servers: Mapping[str, Mapping[str, str]]) -> 
 
 
 class GetNamesrvConfigCommand(SubCommand):
-    """All settings of the name servers.
+    """Prints all settings of the name servers.
 
     Java: org.apache.rocketmq.tools.command.namesrv.GetNamesrvConfigCommand (4.9.8)
     """
@@ -93,7 +93,7 @@ class UpdateNamesrvConfigCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the name servers."""
+        """Change the setting on the name servers."""
         key, value, servers = command_line.required("k"), command_line.required("v"), name_servers(command_line)
         admin.update_name_server_config({key: value}, servers)
         told = "" if servers is None else f"[{', '.join(servers)}]"
@@ -101,23 +101,23 @@ class UpdateNamesrvConfigCommand(SubCommand):
 
 
 def name_servers(command_line: CommandLine) -> list[str] | None:
-    """Those of -n; None without it."""
+    """Return the name servers of -n; None without it."""
     text = command_line.text("n")
     return text.split(";") if text else None
 
 
 class WritePermSubCommand(SubCommand):
-    """Changes on each name server whether a broker's topics may be sent to."""
+    """The base of commands that change, on each name server, the write permission of a broker's topics."""
 
     options = (option("b", "brokerName", "broker name", required=True),)
     verb = ""
 
     @abc.abstractmethod
     def change(self, admin: DefaultMQAdminExt, namesrv_addr: str, broker_name: str) -> int:
-        """Tell one name server; how many topics changed."""
+        """Change the permission at one name server; return how many topics changed."""
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the name servers; one that refuses does not end it."""
+        """Change the permission at all name servers; one that refuses does not end the command."""
         broker_name = command_line.required("b")
         for namesrv_addr in admin.get_name_server_address_list():
             place = f"{self.verb} write perm of broker[{broker_name}] in name server[{namesrv_addr}]"
@@ -129,7 +129,7 @@ class WritePermSubCommand(SubCommand):
 
 
 class WipeWritePermSubCommand(WritePermSubCommand):
-    """Lets nobody send to a broker: each name server takes the permission from its topics.
+    """Stops producers from sending to a broker: each name server removes the write permission of its topics.
 
     Java: org.apache.rocketmq.tools.command.namesrv.WipeWritePermSubCommand (4.9.8)
     """
@@ -139,12 +139,12 @@ class WipeWritePermSubCommand(WritePermSubCommand):
     verb = "wipe"
 
     def change(self, admin: DefaultMQAdminExt, namesrv_addr: str, broker_name: str) -> int:
-        """Take it."""
+        """Remove the permission."""
         return admin.wipe_write_perm_of_broker(namesrv_addr, broker_name)
 
 
 class AddWritePermSubCommand(WritePermSubCommand):
-    """Lets all send to a broker again: each name server gives the permission to its topics.
+    """Allows producers to send to a broker again: each name server restores the write permission of its topics.
 
     Java: org.apache.rocketmq.tools.command.namesrv.AddWritePermSubCommand (4.9.8)
     """
@@ -155,5 +155,5 @@ class AddWritePermSubCommand(WritePermSubCommand):
     verb = "add"
 
     def change(self, admin: DefaultMQAdminExt, namesrv_addr: str, broker_name: str) -> int:
-        """Give it."""
+        """Restore the permission."""
         return admin.add_write_perm_of_broker(namesrv_addr, broker_name)

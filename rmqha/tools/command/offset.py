@@ -17,7 +17,7 @@ from rmqha.tools.command.sub_command import JavaException, Part, SubCommand, Tab
 
 
 class CloneGroupOffsetCommand(SubCommand):
-    """Gives one group the offsets of another.
+    """Copies the offsets of one group to another.
 
     Java: org.apache.rocketmq.tools.command.offset.CloneGroupOffsetCommand (4.9.8)
     """
@@ -32,9 +32,9 @@ class CloneGroupOffsetCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Read the offsets of all queues of the source, and store each on its broker.
+        """Read the source group's offsets of all queues, and store each on its broker.
 
-        As in the original, the topic says only which brokers are asked; all topics of the source are copied.
+        As in the original, the topic only determines the brokers; the offsets of all topics are copied.
         """
         source, target, topic = command_line.required("s"), command_line.required("d"), command_line.required("t")
         places = admin.examine_consume_stats(source).offsetTable
@@ -44,7 +44,8 @@ class CloneGroupOffsetCommand(SubCommand):
             if place.consumerOffset >= 0:
                 addr = addrs.get(queue.brokerName)
                 if addr is None:
-                    # Differs: says what is wrong, where the original tells a name server, which does not understand it
+                    # Differs: cloneGroupOffset reports a queue whose broker has no address, where the original sends
+                    # the offset to a name server, which refuses it
                     raise JavaException(f"{queue}: the route of topic {topic} has no address of this broker")
                 admin.update_consume_offset(addr, target, queue, place.consumerOffset)
         yield f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]"
@@ -58,7 +59,7 @@ QUEUES = Table("%-20.32s  %-20d  %-20d  %-20d  %-20d  %-20d\n", {
 
 
 class ResetOffsetByTimeCommand(SubCommand):
-    """Sets a group's offsets to what was stored at a time, of a running group without its restart.
+    """Resets a group's offsets to the messages stored at a time; a running group needs no restart.
 
     Java: org.apache.rocketmq.tools.command.offset.ResetOffsetByTimeCommand (4.9.8)
     """
@@ -74,7 +75,7 @@ class ResetOffsetByTimeCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the brokers; when the group does not run, set its offsets one by one."""
+        """Send the request to the brokers; if the group is not running, set its offsets one by one."""
         group, topic, time = (command_line.required(name) for name in "gts")
         timestamp, force = parse_timestamp(time), command_line.boolean("f", True)
         told = (f"group[{group}], topic[{topic}], force[{str(force).lower()}], timestamp(string)[{time}], "
@@ -93,13 +94,13 @@ class ResetOffsetByTimeCommand(SubCommand):
 
 
 def parse_timestamp(text: str) -> int:
-    """ms of `now` (the end: -1), of a number, or of yyyy-MM-dd#HH:mm:ss:SSS; JavaException for another text."""
+    """Return ms for `now` (the end: -1), a number, or yyyy-MM-dd#HH:mm:ss:SSS; JavaException for any other text."""
     if text == "now":
         return THE_END
     try:
         return parse_long(text)
     except NumberFormatException as error:
-        # Differs: says what is wrong, where Java fails with a NullPointerException
+        # Differs: resetOffsetByTime reports an invalid time, where Java fails with a NullPointerException
         timestamp = util_all.parse_date(text)
         if timestamp is None:
             raise JavaException(f"-s {text}: give now, ms, or yyyy-MM-dd#HH:mm:ss:SSS") from error
@@ -107,19 +108,19 @@ def parse_timestamp(text: str) -> int:
 
 
 def offset_rows(offsets: dict[MessageQueue, int]) -> Iterator[Part]:
-    """The queues with their new offsets."""
-    # Differs: queues stand sorted, where Java's stand as its hash table has them
+    """Yield the queues with their new offsets."""
+    # Differs: queues are sorted, where Java prints them in the order of its hash table
     yield OFFSETS.heading()
     for queue, offset in sorted(offsets.items()):
         yield OFFSETS.row(queue.brokerName, queue.queueId, offset, topic=queue.topic)
 
 
 def rolled_back(stats: list[RollbackStats]) -> Iterator[Part]:
-    """The queues with their offsets before and after.
+    """Yield the queues with their old and new offsets.
 
     Java: org.apache.rocketmq.tools.command.offset.ResetOffsetByTimeOldCommand#resetOffset (4.9.8)
     """
-    # Differs: queues stand sorted, where Java's stand as its hash table has them
+    # Differs: queues are sorted, where Java prints them in the order of its hash table
     yield QUEUES.heading()
     for each in sorted(stats, key=lambda one: (one.brokerName, one.queueId)):
         yield QUEUES.row(each.brokerName, each.queueId, each.brokerOffset, each.consumerOffset, each.timestampOffset,
@@ -127,7 +128,7 @@ def rolled_back(stats: list[RollbackStats]) -> Iterator[Part]:
 
 
 class SkipAccumulationSubCommand(SubCommand):
-    """Sets a group's offsets to the end of each queue.
+    """Moves a group's offsets to the end of each queue.
 
     Java: org.apache.rocketmq.tools.command.offset.SkipAccumulationSubCommand (4.9.8)
     """
@@ -141,7 +142,7 @@ class SkipAccumulationSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the brokers; when the group does not run, set its offsets one by one."""
+        """Send the request to the brokers; if the group is not running, set its offsets one by one."""
         group, topic, force = command_line.required("g"), command_line.required("t"), command_line.boolean("f", True)
         try:
             offsets = admin.reset_offset_by_timestamp(topic, group, THE_END, force)
@@ -164,7 +165,7 @@ NO_ANSWER = (MQClientException, MQBrokerException, RemotingException)
 
 
 class StatsAllSubCommand(SubCommand):
-    """Messages in and out of all topics, and how far their groups are behind.
+    """Prints messages in and out of all topics, and how far their groups are behind.
 
     Java: org.apache.rocketmq.tools.command.stats.StatsAllSubCommand (4.9.8)
     """
@@ -177,11 +178,11 @@ class StatsAllSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the brokers of each topic; one that can't be answered for is left out."""
+        """Ask the brokers of each topic; a topic whose brokers do not answer is omitted."""
         topics = admin.fetch_all_topic_list().topicList
         yield TOPICS.heading()
         selected = command_line.get_option_value("t")
-        # Differs: topics and groups stand sorted, where Java's stand as its hash table has them
+        # Differs: topics and groups are sorted, where Java prints them in the order of its hash table
         for topic in sorted(topics):
             if topic.startswith(SPECIAL) or selected and topic != selected:
                 continue
@@ -207,7 +208,10 @@ def _topic_detail(admin: DefaultMQAdminExt, topic: str, active_only: bool) -> It
 
 
 def _rate_and_count(admin: DefaultMQAdminExt, masters: list[str], name: str, key: str) -> tuple[float, int]:
-    """Messages per second in the last minute, and of 24 hours, over all masters; one without the counter has 0."""
+    """Return messages per second of the last minute, and messages of 24 hours, over all masters.
+
+    A master without the counter counts as 0.
+    """
     rate, count = 0.0, 0
     for addr in masters:
         try:
@@ -229,5 +233,5 @@ def _accumulated(admin: DefaultMQAdminExt, group: str, topic: str) -> int:
 
 
 def compute_24_hour_sum(data: BrokerStatsData) -> int:
-    """The day's sum; the hour's or the minute's while there is none yet."""
+    """Return the sum of the day; while there is no such sum yet, that of the hour or the minute."""
     return data.statsDay.sum or data.statsHour.sum or data.statsMinute.sum

@@ -1,4 +1,4 @@
-"""Base of mqadmin's commands, with the parts that a command yields, their printing, and lookups that commands share.
+"""The base of mqadmin's commands, the parts of their output, the renderers of these parts, and shared lookups.
 
 `SubCommand.execute` yields parts, each given once: plain text, rows of a table, documents. `TextRenderer` prints them
 as the original does. `JsonRenderer` prints each row and document as one JSON object per line, sends plain text to
@@ -33,7 +33,7 @@ class SubCommandException(Exception):
 
 
 class JavaException(Exception):
-    """Something is wrong with what was given; the text says what. The original throws the base of all exceptions.
+    """An error in the given options; the text describes it. The original throws the base class of all exceptions.
 
     Java: java.lang.Exception
     """
@@ -51,7 +51,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table, and its fields by name."""
+    """A line of a table, with its fields by name."""
 
     text: str
     fields: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Document:
-    """A value that is printed as a JSON text anyway; `text` is how the original prints it."""
+    """A value that is printed as one unit; `text` is the original's output for it."""
 
     text: str
     value: Any
@@ -70,7 +70,8 @@ Part = str | Heading | Row | Document
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one form. `columns`: name in JSON -> heading. `row_format`: printf's as in Java, with the line's end.
+    """Rows of one format. `columns`: name in JSON -> heading. `row_format`: a printf format as in Java, with the line
+    end.
 
         QUEUES = Table("%-32s  %-4d\\n", {"brokerName": "#Broker Name", "queueId": "#QID"})
         yield QUEUES.heading()
@@ -81,22 +82,25 @@ class Table:
 
     row_format: str
     columns: Mapping[str, str]
-    heading_format: str | None = None  # else row_format with numbers as text
+    # None: row_format with numbers as text
+    heading_format: str | None = None
 
     def heading(self) -> Heading:
-        """The line with the columns' names."""
+        """Return the line with the columns' names."""
         form = self.heading_format or re.sub(r"%(-?\d*)\.\d+s", r"%\1s", _NUMBER.sub(r"%\1s", self.row_format))
         return Heading(form % tuple(self.columns.values()))
 
     def row(self, *cells: Any, **fields: Any) -> Row:
-        """A line. `fields` go over the cells in JSON: numbers that a cell shows in some form."""
+        """Return a line. In JSON, `fields` override the cells, for example with the number that a cell shows formatted.
+        """
         return Row(self.row_format % cells, {**dict(zip(self.columns, cells)), **fields})
 
 
 class TextRenderer:
-    """Prints as the original does."""
+    """Prints the parts as the original does."""
 
-    exit_code_of_failure = 0  # the original's main catches all and returns
+    # the original's main catches all exceptions and returns
+    exit_code_of_failure = 0
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
@@ -108,7 +112,7 @@ class TextRenderer:
 
 
 class JsonRenderer:
-    """Prints an object a line; text that is not data goes to standard error."""
+    """Prints one JSON object per line; text that is not data goes to standard error."""
 
     exit_code_of_failure = 1
 
@@ -127,14 +131,14 @@ class JsonRenderer:
 
 
 def java_text(value: object) -> str:
-    """A value as Java's %s prints it."""
+    """Return a value as Java's %s prints it."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _jsonable(value: object) -> Any:
-    """A bean as what its JSON says."""
+    """Return a bean as the value of its JSON text."""
     return json.loads(fastjson.dumps(value, quote_field_names=True))
 
 
@@ -142,7 +146,8 @@ Renderer = TextRenderer | JsonRenderer
 
 
 ERROR_MESSAGE = "Make sure the specified clusterName exists or the name server connected to is correct."
-ERROR_TEXT = f"[error] {ERROR_MESSAGE}"  # without an end of line, as the original's
+# without a line end, like the original's
+ERROR_TEXT = f"[error] {ERROR_MESSAGE}"
 
 
 def _brokers(admin: DefaultMQAdminExt, cluster_name: str) -> Generator[Part, None, list[dict[int, str]]]:
@@ -157,9 +162,9 @@ def _brokers(admin: DefaultMQAdminExt, cluster_name: str) -> Generator[Part, Non
 def fetch_master_and_slave_distinguish(
     admin: DefaultMQAdminExt, cluster_name: str
 ) -> Generator[Part, None, list[tuple[str | None, list[str]]]]:
-    """Address of each broker's master, None when it has none now, and its slaves' addresses.
+    """Return the address of each broker's master, None when it has no master now, and its slaves' addresses.
 
-    Without such a cluster there are none, and the error is one more part of the output:
+    If the cluster does not exist, the list is empty, and the error is one more part of the output:
 
         brokers = yield from fetch_master_and_slave_distinguish(admin, "DefaultCluster")
 
@@ -174,7 +179,7 @@ def fetch_master_and_slave_distinguish(
 def fetch_master_addr_by_cluster_name(
     admin: DefaultMQAdminExt, cluster_name: str
 ) -> Generator[Part, None, list[str]]:
-    """Addresses of the masters, by broker name; used as above.
+    """Return the addresses of the masters, in the order of broker names; used as above.
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAddrByClusterName (4.9.8)
     """
@@ -185,7 +190,7 @@ def fetch_master_addr_by_cluster_name(
 def fetch_master_and_slave_addr_by_cluster_name(
     admin: DefaultMQAdminExt, cluster_name: str
 ) -> Generator[Part, None, list[str]]:
-    """Addresses of all brokers; used as above.
+    """Return the addresses of all brokers; used as above.
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAndSlaveAddrByClusterName (4.9.8)
     """
@@ -194,7 +199,7 @@ def fetch_master_and_slave_addr_by_cluster_name(
 
 
 def fetch_master_and_slave_addr_by_broker_name(admin: DefaultMQAdminExt, broker_name: str) -> list[str]:
-    """Addresses of all brokers of a name; none when the name server does not know it.
+    """Return the addresses of all brokers of a name; empty when the name server does not know it.
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchMasterAndSlaveAddrByBrokerName (5.1.4)
     """
@@ -203,9 +208,9 @@ def fetch_master_and_slave_addr_by_broker_name(admin: DefaultMQAdminExt, broker_
 
 
 def fetch_broker_name_by_cluster_name(admin: DefaultMQAdminExt, cluster_name: str) -> list[str]:
-    """Names of the brokers as Java's hash table has them: clients count an ordered topic's queues in this order.
+    """Return the names of a cluster's brokers in the order of Java's hash table.
 
-    JavaException when there are none.
+    Clients number the queues of an ordered topic in this order. Raise JavaException when the cluster has no brokers.
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchBrokerNameByClusterName (4.9.8)
     """
@@ -216,7 +221,7 @@ def fetch_broker_name_by_cluster_name(admin: DefaultMQAdminExt, cluster_name: st
 
 
 def fetch_broker_name_by_addr(admin: DefaultMQAdminExt, addr: str) -> str:
-    """The name of the broker with an address; JavaException when there is none.
+    """Return the name of the broker with an address; raise JavaException when no broker has it.
 
     Java: org.apache.rocketmq.tools.command.CommandUtil#fetchBrokerNameByAddr (4.9.8)
     """
@@ -228,7 +233,7 @@ def fetch_broker_name_by_addr(admin: DefaultMQAdminExt, addr: str) -> str:
 
 def again_with_interval(command_line: CommandLine, ask: Callable[[], Iterator[Part]],
                         default_s: int = 0) -> Iterator[Part]:
-    """What `ask` gives, and with -i again every so many seconds, without an end."""
+    """Yield the parts of `ask`; with -i repeat this at an interval in seconds, without end."""
     interval_s = command_line.integer("i", default_s)
     yield from ask()
     while command_line.has_option("i"):
@@ -241,14 +246,14 @@ _SHARED = (
     commons_cli.option(
         "n", "namesrvAddr", "Name server address list, eg: '192.168.0.1:9876;192.168.0.2:9876'"),
 )
-_OUTPUT = "how to print: `json` prints rows and documents, an object a line"
+_OUTPUT = "output format: `json` prints rows and documents, one object per line"
 
 
 class SubCommand(abc.ABC):
-    """A command of mqadmin: names, options, and what it does.
+    """A command of mqadmin: its names, its options and its work.
 
-    `execute` yields what is to be printed; the connection to the cluster is opened at the first question and closed
-    behind it, and whatever goes wrong becomes a SubCommandException.
+    `execute` yields the output. The connection to the cluster is opened by the first request and closed at the end;
+    any error becomes a SubCommandException.
 
     Java: org.apache.rocketmq.tools.command.SubCommand (4.9.8)
     """
@@ -258,32 +263,33 @@ class SubCommand(abc.ABC):
     command_desc: ClassVar[str]
     options: ClassVar[tuple[Option | OptionGroup, ...]] = ()
     asks_name_server: ClassVar[bool] = True
-    failure: ClassVar[str] = " command failed"  # behind the class's name in the text of an error
+    # follows the class's name in the text of an error
+    failure: ClassVar[str] = " command failed"
 
     @abc.abstractmethod
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Do it; what to print, part by part. Any exception is told to the user."""
+        """Run the command and yield its output part by part. Any exception is reported to the user."""
 
     @classmethod
     def build_commandline_options(cls) -> Options:
-        """All options, -h and -n among them."""
+        """Return all options, including -h and -n."""
         return Options((*_SHARED, *cls.options))
 
     @classmethod
     def options_to_parse(cls) -> Options:
-        """All options and rmqha's own -o, --output; those that have an -o of their own keep it."""
+        """Return all options and rmqha's own -o, --output; a command that has its own -o keeps it."""
         own = cls.build_commandline_options()
         return Options((*_SHARED, *cls.options,
                         Option(None if own.find("o") else "o", "output", True, _OUTPUT),
-                        Option(None, "json", False, "as --output json")))
+                        Option(None, "json", False, "same as --output json")))
 
     @classmethod
     def help(cls) -> str:
-        """Usage and options as the original prints them."""
+        """Return usage and options as the original prints them."""
         return commons_cli.help_text(f"mqadmin {cls.command_name}", cls.build_commandline_options())
 
     def run(self, command_line: CommandLine, renderer: Renderer, rpc_hook: RPCHook | None) -> None:
-        """Execute, print, and close the connection. SubCommandException with its cause when something goes wrong."""
+        """Execute, print, and close the connection. Raise SubCommandException, with its cause, on any error."""
         admin = DefaultMQAdminExt(command_line.text("n"), rpc_hook)
         try:
             for part in self.execute(command_line, admin):

@@ -1,4 +1,4 @@
-"""The commands of mqadmin: what `mqadmin help` says of each, and where it is, so that one is imported when it runs."""
+"""The commands of mqadmin: the text of `mqadmin help` for each, and its class, which is imported when it runs."""
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class Listed:
-    """A command as its class describes it; `target` is module:class, in this package."""
+    """A command as `mqadmin help` lists it; `target` is module:class, in this package."""
 
     __slots__ = ("_target", "command_alias", "command_desc", "command_name")
 
@@ -18,13 +18,13 @@ class Listed:
         self._target = target
 
     def load(self) -> "type[SubCommand]":
-        """The command's class."""
+        """Import and return the command's class."""
         module, _, name = self._target.partition(":")
         command: type[SubCommand] = getattr(import_module(f"{__package__}.{module}"), name)
         return command
 
 
-# Those of automatic failover, which 4.9 has not.
+# The commands of automatic failover, which 4.9 does not have.
 SUB_COMMANDS_OF_5 = (
     Listed("getControllerMetaData", "Get controller cluster's metadata.", "controller:GetControllerMetaDataSubCommand"),
     Listed("getControllerConfig", "Get controller config.", "controller:GetControllerConfigSubCommand"),

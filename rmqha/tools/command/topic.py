@@ -28,7 +28,7 @@ from rmqha.tools.command.sub_command import Document, JavaException, Part, SubCo
 
 @dataclass(slots=True)
 class RebalanceResult:
-    """Queues by consumer.
+    """The queues of each consumer.
 
     Java: org.apache.rocketmq.tools.command.topic.RebalanceResult (4.9.8)
     """
@@ -37,7 +37,7 @@ class RebalanceResult:
 
 
 class AllocateMQSubCommand(SubCommand):
-    """Which queues each of some consumers would get if they shared a topic's.
+    """Prints which queues of a topic each of the given consumers would get.
 
     Java: org.apache.rocketmq.tools.command.topic.AllocateMQSubCommand (4.9.8)
     """
@@ -50,7 +50,7 @@ class AllocateMQSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Compute it from the topic's route."""
+        """Compute the allocation from the topic's route."""
         topic = command_line.required("t")
         ip_list = util_all.split(command_line.required("i"), ",")
         route = admin.examine_topic_route_info(topic)
@@ -75,12 +75,12 @@ class DeleteTopicSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the brokers first, then the name servers."""
+        """Delete the topic on the brokers first, then on the name servers."""
         yield from delete_topic(admin, command_line.required("c"), command_line.required("t"))
 
 
 def delete_topic(admin: DefaultMQAdminExt, cluster_name: str, topic: str) -> Iterator[Part]:
-    """Delete a topic everywhere in a cluster; what to print of it."""
+    """Delete a topic everywhere in a cluster; yield the output."""
     masters = yield from sub_command.fetch_master_addr_by_cluster_name(admin, cluster_name)
     admin.delete_topic_in_broker(masters, topic)
     yield f"delete topic [{topic}] from cluster [{cluster_name}] success.\n"
@@ -92,7 +92,7 @@ CLUSTERS = Table("%s\n", {"clusterName": ""})
 
 
 class TopicClusterSubCommand(SubCommand):
-    """The clusters that have a topic.
+    """Prints the clusters that have a topic.
 
     Java: org.apache.rocketmq.tools.command.topic.TopicClusterSubCommand (4.9.8)
     """
@@ -117,7 +117,7 @@ SPECIAL = (mix_all.RETRY_GROUP_TOPIC_PREFIX, mix_all.DLQ_GROUP_TOPIC_PREFIX)
 
 
 class TopicListSubCommand(SubCommand):
-    """All topics; with -c their clusters and consumer groups.
+    """Prints all topics; with -c, also their clusters and consumer groups.
 
     Java: org.apache.rocketmq.tools.command.topic.TopicListSubCommand (4.9.8)
     """
@@ -127,8 +127,8 @@ class TopicListSubCommand(SubCommand):
     options = (flag("c", "clusterModel", "clusterModel"),)
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask the name server, and with -c a broker of each topic."""
-        # Differs: topics stand sorted, where Java's stand as its hash table has them
+        """Ask the name server, and with -c, a broker of each topic."""
+        # Differs: topics are sorted, where Java prints them in the order of its hash table
         if not command_line.has_option("c"):
             for topic in sorted(admin.fetch_all_topic_list().topicList):
                 yield TOPICS.row(topic)
@@ -161,7 +161,7 @@ _LINE = "-" * 158 + "\n"
 
 
 class TopicRouteSubCommand(SubCommand):
-    """Where a topic lives, as JSON or (-l) a line for each broker.
+    """Prints a topic's route, as JSON or (-l) as one line per broker.
 
     Java: org.apache.rocketmq.tools.command.topic.TopicRouteSubCommand (4.9.8)
     """
@@ -202,7 +202,7 @@ QUEUES = Table("%-32.32s  %-4d  %-20d  %-20d    %s\n", {
 
 
 class TopicStatusSubCommand(SubCommand):
-    """Bounds of a topic's queues, and when each was written last.
+    """Prints the bounds of a topic's queues, and when each was last written.
 
     Java: org.apache.rocketmq.tools.command.topic.TopicStatusSubCommand (4.9.8)
     """
@@ -223,7 +223,7 @@ class TopicStatusSubCommand(SubCommand):
 
 
 class UpdateOrderConfCommand(SubCommand):
-    """Sets, shows or deletes which queues an ordered topic has: `broker-a:4;broker-b:4`.
+    """Sets, prints or deletes the queues of an ordered topic: `broker-a:4;broker-b:4`.
 
     Java: org.apache.rocketmq.tools.command.topic.UpdateOrderConfCommand (4.9.8)
     """
@@ -237,7 +237,7 @@ class UpdateOrderConfCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Ask or tell the name servers."""
+        """Read or change the value on the name servers."""
         topic, method = command_line.required("t"), command_line.required("m")
         if method == "get":
             conf = admin.get_kv_config(NAMESPACE_ORDER_TOPIC_CONFIG, topic)
@@ -256,7 +256,7 @@ class UpdateOrderConfCommand(SubCommand):
 
 
 class UpdateTopicPermSubCommand(SubCommand):
-    """Changes who may read and write a topic, on one broker or on all masters of a cluster.
+    """Changes the read and write permission of a topic, on one broker or on all masters of a cluster.
 
     Java: org.apache.rocketmq.tools.command.topic.UpdateTopicPermSubCommand (4.9.8)
     """
@@ -271,7 +271,7 @@ class UpdateTopicPermSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Take the topic's settings from its route, and send them back with the new permission."""
+        """Read the topic's settings from its route, and send them back with the new permission."""
         topic = command_line.required("t")
         route = admin.examine_topic_route_info(topic)
         first = route.queueDatas[0]
@@ -306,7 +306,7 @@ DEFAULT_QUEUES = 8
 
 
 class UpdateTopicSubCommand(SubCommand):
-    """Makes a topic on a broker or on all masters of a cluster, or changes it.
+    """Creates or changes a topic on a broker or on all masters of a cluster.
 
     Java: org.apache.rocketmq.tools.command.topic.UpdateTopicSubCommand (4.9.8)
     """
@@ -328,7 +328,7 @@ class UpdateTopicSubCommand(SubCommand):
     )
 
     def execute(self, command_line: CommandLine, admin: DefaultMQAdminExt) -> Iterator[Part]:
-        """Tell the brokers, and with -o the name servers."""
+        """Store the topic on the brokers, and with -o, its order on the name servers."""
         config = TopicConfig(
             topicName=command_line.required("t"),
             readQueueNums=command_line.integer("r", DEFAULT_QUEUES, bits=32),

@@ -1,1 +1,1 @@
-"""What config keys mean, and whether a config file is right."""
+"""The meaning of config keys, and checks of config files."""

@@ -1,8 +1,8 @@
 """The group `rmqha config`: check config files, explain keys and install the default `conf/` folder.
 
-- `check`: reads a config file as its server reads it, and reports all errors and warnings with their lines.
-- `explain`: meaning and allowed values of a key, and the modules that read it.
-- `path`, `init`: print where the servers' `conf/` is, and copy the default files there.
+- `check`: read a config file as its server reads it, and report all errors and warnings with their lines.
+- `explain`: print the meaning and allowed values of a key, and the modules that read it.
+- `path`, `init`: print the path of the servers' `conf/`, and copy the default files there.
 """
 import functools
 import os
@@ -23,6 +23,7 @@ from rmqha.common.configuration import Bad, ConfigError, Warn, load_config_file,
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.java import JavaProperties
 from rmqha.common.namesrv_config import NamesrvConfig
+from rmqha.common.program import examples
 from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
 from rmqha.store.message_store_config import (
     AUTO_SWITCH,
@@ -43,7 +44,8 @@ _COLOURS = {"error": "red", "warning": "yellow"}
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong: an `error` keeps the server from starting, with a `warning` it starts. `line` None: no line."""
+    """A problem in a file. An `error` prevents the server from starting, a `warning` does not. `line` may be unknown.
+    """
 
     file: str
     line: int | None
@@ -52,7 +54,7 @@ class Finding:
 
 
 def check(file: str, kind: str) -> list[Finding]:
-    """What is wrong with a file for a `broker`, a `namesrv` or a `controller`; by line."""
+    """Check a file for a `broker`, a `namesrv` or a `controller`; return the findings by line."""
     found: list[Finding] = []
 
     def error(failure: ConfigError) -> None:
@@ -74,13 +76,14 @@ def check(file: str, kind: str) -> list[Finding]:
             metrics.check_available(controller.metricsPort, bad_key)
         else:
             _check_broker(file, warn, error)
-    except ConfigError as failure:  # the file can't be read at all
+    except ConfigError as failure:
+        # the file can't be read at all
         error(failure)
     return sorted(found, key=lambda each: each.line or 0)
 
 
 def _check_name_server(file: str, warn: Warn, error: Bad) -> None:
-    """One that has a controller within itself has the keys of both."""
+    """Check a name server's file. With a controller inside the name server, the file has the keys of both."""
     config, controller = NamesrvConfig(), ControllerConfig()
     has_controller = read_config_file(file).get(_WITH_CONTROLLER) == "true"
     configs = (config, ServerConfig(), *((controller,) if has_controller else ()))
@@ -108,12 +111,14 @@ def _check_broker(file: str, warn: Warn, error: Bad) -> None:
 
 
 def _bad_key(file: str, properties: JavaProperties, error: Bad) -> Callable[[str, str], None]:
-    """Tells `error` what is wrong with a key, and in which line."""
+    """Return a function that reports a key's problem, with its line, to `error`."""
     return lambda key, problem: error(ConfigError(problem, file, key, properties.lines.get(key)))
 
 
 def kind_of(properties: JavaProperties) -> str:
-    """Whose file it is, by its keys: a name server's or controller's has one of its own and none of a broker's."""
+    """Return the server a file is for, by its keys: a name server's or a controller's file has at least one key of its
+    own and none of a broker's.
+    """
     brokers = {*config_keys(BrokerConfig), *config_keys(MessageStoreConfig)}
     name_servers, controllers = set(config_keys(NamesrvConfig)), set(config_keys(ControllerConfig))
     if properties.get(_WITH_CONTROLLER) == "true":
@@ -128,20 +133,21 @@ def kind_of(properties: JavaProperties) -> str:
 def _kind(file: str) -> str:
     try:
         return kind_of(read_config_file(file))
-    except ConfigError:  # told by the check
+    except ConfigError:  # reported by the check
         return "broker"
 
 
-@click.command("check")
+@click.command("check", short_help="Find errors in config files.", epilog=examples(
+    "rmqha config check conf/broker.conf"))
 @click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="FILE...")
 @click.option("--for", "kind", type=click.Choice(["auto", "broker", "namesrv", "controller"]), default="auto",
-              show_default=True, help="Whose file it is; auto: told by its keys.")
-@click.option("--strict", is_flag=True, help="Exit code 1 for warnings too.")
+              show_default=True, help="The server the files are for; auto: detect it from the keys.")
+@click.option("--strict", is_flag=True, help="Exit with code 1 for warnings, too.")
 @output_option
 def check_command(files: tuple[str, ...], kind: str, strict: bool, output: str) -> None:
-    """Read config files as their servers read them, and tell all that is wrong, with file and line.
+    """Read config files as their servers read them, and report all errors and warnings with file and line.
 
-    Exit code 1 when a server would not start with one. `rmqha doctor -c FILE` looks at the host too.
+    Exit code 1 if a server would not start with one of the files. `rmqha doctor -c FILE` checks the host, too.
     """
     found = [finding for file in files for finding in check(file, _kind(file) if kind == "auto" else kind)]
     errors = sum(finding.severity == "error" for finding in found)
@@ -157,11 +163,11 @@ def check_command(files: tuple[str, ...], kind: str, strict: bool, output: str) 
         raise SystemExit(FAILED)
 
 
-# Whose file has the keys of a class.
+# Config class -> the servers whose files have its keys.
 OWNERS: dict[type, str] = {
-    BrokerConfig: "broker", MessageStoreConfig: "broker, its store", ServerConfig: "broker and name server, what they "
-    "listen with", RemotingClientConfig: "broker, what it calls others with", NamesrvConfig: "name server",
-    ControllerConfig: "controller, and a name server that has one within itself"}
+    BrokerConfig: "broker", MessageStoreConfig: "broker (its store)", ServerConfig: "broker and name server (their "
+    "ports)", RemotingClientConfig: "broker (its outgoing connections)", NamesrvConfig: "name server",
+    ControllerConfig: "controller, and a name server with a built-in controller"}
 _UNIT = re.compile(r"whole number of (\w+) from")
 _RANGE = re.compile(r"from (-?\d+) to (\d+)$")
 _COMMENT = re.compile(r"^\s*#.*", re.MULTILINE)
@@ -173,7 +179,7 @@ _PAGE = "pages of 4 KiB"
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is known of a key. `readers`: modules below rmqha that look at it; empty: it has no effect."""
+    """Everything known about a key. `readers`: modules below rmqha that read it; empty: the key has no effect."""
 
     key: str
     config_class: str
@@ -191,13 +197,13 @@ class Explanation:
 
 
 def explain(key: str) -> list[Explanation]:
-    """The key in each class that has it, by its own or an old name; empty when none has."""
+    """Explain a key, given by its current or an old name, for each class that has it; empty when no class does."""
     current = {old: name for name, old in OLD_NAMES.items()}.get(key, key)
     return [_explained(config_class, current) for config_class in OWNERS if current in config_keys(config_class)]
 
 
 def known_keys() -> set[str]:
-    """All keys, the old names too."""
+    """Return all keys, including the old names."""
     return {key for config_class in OWNERS for key in config_keys(config_class)} | set(OLD_NAMES.values())
 
 
@@ -219,20 +225,24 @@ def _explained(config_class: type, key: str) -> Explanation:
 
 
 def readers(attribute: str) -> list[str]:
-    """Modules of the servers that look at an attribute of a config object."""
+    """Return the servers' modules that read an attribute of a config object."""
     return sorted(_readers_of_all().get(attribute, ()))
 
 
 @functools.cache
 def _readers_of_all() -> dict[str, set[str]]:
-    """For each attribute that a server looks at in what may be a config object: where. All sources are read once."""
+    """Return, for each attribute read from what may be a config object, the modules that read it.
+
+    All sources of the servers are searched once.
+    """
     found: defaultdict[str, set[str]] = defaultdict(set)
     package = Path(rmqha.__file__).parent
     defined = {package.parent / (config_class.__module__.replace(".", "/") + ".py") for config_class in OWNERS}
     for file in package.rglob("*.py"):
         path = file.relative_to(package)
         if file in defined:
-            pattern = _READ_BY_ITSELF  # by a class that reads its own key, for a method that others call
+            # a config class may read its own key in a method that others call
+            pattern = _READ_BY_ITSELF
         elif path.parts[0] not in ("tools", "pipeline", "client"):
             pattern = _READ
         else:
@@ -251,25 +261,27 @@ def _print(found: Explanation) -> None:
         "  unit": found.unit or "-",
         "  default": "not set" if found.default is None else f"{found.default or 'empty'}",
         "  in the file of": f"{found.file_of} ({found.config_class})",
-        "  read by": (", ".join(told) + more) if told else "nothing: it has no effect here",
+        "  read by": (", ".join(told) + more) if told else "no module: it has no effect here",
         "  RocketMQ 4.9": found.in_4_9 or "does not have it",
         "  RocketMQ 5": found.in_5 or "does not have it"})
 
 
-@click.command("explain")
+@click.command("explain", short_help="Explain config keys: values, unit, default, other names.", epilog=examples(
+    "rmqha config explain flushDiskType haSendHeartbeatInterval"))
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @output_option
 def explain_command(keys: tuple[str, ...], output: str) -> None:
-    """Tell what a config key means: values, unit, default, who reads it, and its name in RocketMQ 4.9 and 5.
+    """Explain config keys: values, unit, default, the modules that read them, and their names in RocketMQ 4.9 and 5.
 
-    Defaults that depend on the machine are this machine's. 4.9 is 4.9.8, 5 is 5.3.3.
+    Defaults that depend on the machine are shown for this machine. 4.9 means 4.9.8, and 5 means 5.3.3. Exit code 2
+    for an unknown key.
     """
     found = []
     for key in keys:
         told = explain(key)
         if not told:
             near = nearest_key(key, known_keys())
-            raise CannotAnswerError(f"no config key {key!r}" + (f"; did you mean {near}?" if near else ""))
+            raise CannotAnswerError(f"unknown config key {key!r}" + (f"; did you mean {near}?" if near else ""))
         found += told
     if output != "table":
         emit([asdict(each) for each in found], output)
@@ -284,46 +296,49 @@ _SECRET = {"plain_acl.yml", "tools.yml"}
 _FOR_THE_OWNER = 0o600
 
 
-@click.command("path")
+@click.command("path", short_help="Print the folder that servers read configuration from.", epilog=examples(
+    "rmqha config path"))
 def path_command() -> None:
-    """Print the folder conf/ that servers and mqadmin read here, whether it is there or not.
+    """Print the path of the conf/ folder that servers and mqadmin read, even if it does not exist.
 
-    $ROCKETMQ_HOME/conf, else that of the checkout, else ~/.config/rmqha/conf ($XDG_CONFIG_HOME/rmqha/conf).
+    It is $ROCKETMQ_HOME/conf, else the checkout's, else ~/.config/rmqha/conf ($XDG_CONFIG_HOME/rmqha/conf).
     """
     click.echo(filesystem.rocketmq_home() / "conf")
 
 
-@click.command("init")
+@click.command("init", short_help="Copy the shipped configuration files to a folder.", epilog=examples(
+    "rmqha config init",
+    "rmqha config init ./conf"))
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
 def init_command(folder: Path | None) -> None:
-    """Copy the configuration files that rmqha comes with to FOLDER, or to where `rmqha config path` says.
+    """Copy the default configuration files to FOLDER; by default to the folder that `rmqha config path` prints.
 
-    A file that is there already is left as it is. Those with accounts can be read by their owner alone.
+    Existing files are kept. Files with accounts are readable only by their owner.
     """
     target = folder if folder is not None else filesystem.rocketmq_home() / "conf"
     source = filesystem.templates()
     if not source.is_dir():
-        raise CannotAnswerError(f"{source} is missing: rmqha was not installed as a wheel makes it")
+        raise CannotAnswerError(f"{source} is missing: the installation of rmqha is incomplete; reinstall the wheel")
     if target.resolve() == source.resolve():
-        raise CannotAnswerError(f"{target} holds the files of the checkout already; name another FOLDER")
+        raise CannotAnswerError(f"{target} is the checkout's own conf folder; name another FOLDER")
     copied = kept = 0
     for file in _files(source):
         is_new = _copy(source / file, target / file)
         copied, kept = copied + is_new, kept + (not is_new)
-    click.echo(f"{target}: {copied} files copied, {kept} were there and are left as they are\n\n"
-               f"A name server, and a broker in another terminal:\n"
+    click.echo(f"{target}: {copied} files copied, {kept} existing files kept\n\n"
+               f"To start a name server, and a broker in another terminal:\n"
                f"  mqnamesrv\n  mqbroker -c {target / 'broker.conf'}")
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files below a folder, as paths from there."""
+    """Yield all files below a folder, as paths relative to it."""
     for file in sorted(folder.rglob("*")):
         if file.is_file():
             yield file.relative_to(folder)
 
 
 def _copy(source: Path, target: Path) -> bool:
-    """Copy a file unless there is one; whether it was copied."""
+    """Copy a file unless the target exists; return whether it was copied."""
     target.parent.mkdir(parents=True, exist_ok=True)
     mode = _FOR_THE_OWNER if source.name in _SECRET else 0o666
     try:
@@ -337,7 +352,7 @@ def _copy(source: Path, target: Path) -> bool:
 
 @click.group("config")
 def config_group() -> None:
-    """Explain config keys, check config files, copy those that rmqha comes with."""
+    """Explain config keys, check config files, copy the shipped ones."""
 
 
 for _command in (explain_command, check_command, init_command, path_command):

@@ -1,1 +1,1 @@
-"""What is wrong with a configuration, a host, or a cluster: `rmqha doctor`."""
+"""`rmqha doctor`: finds problems of a configuration, a host, or a cluster."""

@@ -5,6 +5,7 @@ import os
 import click
 
 from rmqha.common import mix_all
+from rmqha.common.program import examples
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
 from rmqha.tools.admin.cluster_admin import DEFAULT_TIMEOUT_MS, Broker, ClusterAdmin, parsed_address
@@ -31,14 +32,14 @@ from rmqha.tools.terminal import cell, counted, duration_type, emit, output_opti
 
 
 def _check_own_place(loaded: LoadedConfig, brokers: list[Broker], timeout_ms: float, report: Report) -> None:
-    """The file's broker among those that the name server lists."""
+    """Check the file's broker against the brokers that the name server lists."""
     broker, port = loaded.broker, loaded.server.listenPort
     own = f"{broker.brokerIP1}:{port}"
     for other in brokers:
         if (other.name, other.broker_id) == (broker.brokerName, broker.brokerId) and other.address != own:
-            report.error("roles", loaded.place("brokerId"), f"{other.name} {other.broker_id} is registered already, at "
-                         f"{other.address}; this one would be at {own}", "give this one another brokerId or "
-                         "brokerName, or stop the other first")
+            report.error("roles", loaded.place("brokerId"), f"{other.name} {other.broker_id} is already registered, at "
+                         f"{other.address}; this broker would be at {own}", "give this broker another brokerId or "
+                         "brokerName, or stop the other one first")
         elif other.address == own and (other.name, other.broker_id) != (broker.brokerName, broker.brokerId):
             report.error("addresses", loaded.place("brokerIP1"), f"{own} is registered as {other.name} "
                          f"{other.broker_id}", "give each broker its own brokerIP1 and listenPort")
@@ -64,25 +65,26 @@ def _print(report: Report, verbose: bool, output: str) -> None:
     put(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}; {counted(good, 'check')} passed{hint}")
 
 
-@click.command("doctor")
+@click.command("doctor", epilog=examples(
+    "rmqha doctor -c conf/broker.conf",
+    "rmqha doctor -n 127.0.0.1:9876"))
 @click.option("-c", "--config", "files", multiple=True, type=click.Path(dir_okay=False),
-              help="A broker's config file, checked for this host; more than once for several.")
+              help="A broker's config file to check for this host; may be repeated.")
 @click.option("-n", "--namesrv", envvar=mix_all.NAMESRV_ADDR_ENV,
-              help="Name servers, host:port, separated by semicolons: check all their brokers.")
+              help="Name servers, host:port, separated by semicolons: check all registered brokers.")
 @click.option("-b", "--broker", "extra", multiple=True, metavar="HOST:PORT",
-              help="A broker to ask that the name server may not list; more than once for several.")
-@click.option("--cluster", help="Only the brokers of this cluster.")
+              help="A broker to check even if the name server does not list it; may be repeated.")
+@click.option("--cluster", help="Check only the brokers of this cluster.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
               type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
-@click.option("-v", "--verbose", is_flag=True, help="Show also the checks that passed.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show the checks that passed.")
 @output_option
 def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str, ...], cluster: str | None,
                    timeout_s: float, verbose: bool, output: str) -> None:
-    """Look for what is wrong with config files, this host, and a running cluster, and say what to do.
+    """Find faults in config files, this host and a running cluster.
 
-    Ports, addresses, roles and ids, clocks, disks, offset ranges, abort files, permissions, keys, what is compiled.
-    Nothing is changed.
-    Exit code 1 when there are errors.
+    Prints each fault and what to do about it. Checks ports, addresses, roles and ids, clocks, disks, offset ranges,
+    abort files, permissions, config keys, and compiled modules. Changes nothing. Exit code 1 if there are errors.
     """
     if not files and not namesrv and not extra:
         raise click.UsageError("give a config file with -c, a name server with -n, or a broker with -b")

@@ -1,1 +1,1 @@
-"""Clusters on this host that stay: `rmqha up`, `down`, `ps`, `logs`."""
+"""Persistent clusters on this host: `rmqha up`, `down`, `ps`, `logs`."""

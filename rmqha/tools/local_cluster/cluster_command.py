@@ -1,4 +1,4 @@
-"""The commands `rmqha up`, `down` and `ps`: a cluster on this host that stays."""
+"""The commands `rmqha up`, `down` and `ps`: a persistent cluster on this host."""
 from __future__ import annotations
 
 import shlex
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from rmqha.common.mix_all import NAMESRV_ADDR_ENV
+from rmqha.common.program import examples
 from rmqha.common.units import size_text
 from rmqha.tools.local_cluster import layout as cluster_folder
 from rmqha.tools.local_cluster import processes
@@ -25,42 +26,46 @@ _LOWEST_PORT = 1024
 
 
 def folder_options(command: F) -> F:
-    """--dir and --name: which cluster."""
+    """Add --dir and --name, which select the cluster."""
     for option in (
-            click.option("--name", help="A cluster by its name: a folder below $XDG_DATA_HOME/rmqha or "
-                                        "~/.local/share/rmqha; `default` by default."),
+            click.option("--name", help="The cluster's name: a folder below $XDG_DATA_HOME/rmqha or "
+                                        "~/.local/share/rmqha. The default is `default`."),
             click.option("--dir", "folder", metavar="DIR",
-                         help=f"A cluster by its folder; without --dir and --name that of ${DIR_ENV}, if it is set.")):
+                         help=f"The cluster's folder; without --dir and --name, ${DIR_ENV} is used if set.")):
         command = option(command)
     return command
 
 
 def chosen_folder(folder: str | None, name: str | None) -> Path:
-    """The folder of --dir, --name and the environment."""
+    """Return the folder that --dir, --name and the environment select."""
     if folder is not None and name is not None:
-        raise click.UsageError("give either --dir or --name: a name is short for a folder")
+        raise click.UsageError("--dir and --name exclude each other: a name is short for a folder")
     return cluster_folder.chosen(folder, name)
 
 
-@click.command("up")
+@click.command("up", epilog=examples(
+    "rmqha up --wait",
+    "rmqha up --masters 2 --slaves 1 --auto-failover --port 9876 --wait",
+    "eval \"$(rmqha up --wait --print-env --name tests)\""))
 @folder_options
-@click.option("--masters", type=click.IntRange(1, MAX_MASTERS), help="How many masters.  [default: 2]")
-@click.option("--slaves", type=click.IntRange(0, MAX_SLAVES), help="How many slaves each master has.  [default: 1]")
+@click.option("--masters", type=click.IntRange(1, MAX_MASTERS), help="The number of masters.  [default: 2]")
+@click.option("--slaves", type=click.IntRange(0, MAX_SLAVES), help="The number of slaves per master.  [default: 1]")
 @click.option("--sync/--async", "sync", default=None,
-              help="Whether a master waits for a slave before it answers.  [default: --sync; --async with --slaves 0]")
+              help="Acknowledge a message when a slave has it, or at once.  [default: --sync; --async with --slaves 0]")
 @click.option("--auto-failover/--no-auto-failover", "auto_failover", default=None,
-              help="Whether a controller decides which of a master and its slaves is the master, and chooses another "
-                   "when that one is lost.  [default: --no-auto-failover]")
+              help="Let a controller choose the master among a master and its slaves, and replace it when it fails.  "
+                   "[default: --no-auto-failover]")
 @click.option("--memory", type=click.Choice([SMALL, NORMAL]),
-              help="small: small files, nothing allocated before it is needed; normal: RocketMQ's defaults, 1 GiB a "
-                   "commit log file.  [default: small]")
+              help="small: small files, allocated when needed; normal: RocketMQ's defaults, 1 GiB per commit log file. "
+                   " [default: small]")
 @click.option("--metrics/--no-metrics", "metrics", default=None,
-              help="Whether each server tells Prometheus its metrics, at a port of its own.  [default: --no-metrics]")
+              help="Expose Prometheus metrics, on a separate port for each server.  [default: --no-metrics]")
 @click.option("--port", type=click.IntRange(_LOWEST_PORT, 65_535), metavar="BASE",
-              help="The name server's port; brokers take those above, 4 each. By default free ones, chosen once.")
-@click.option("--wait", is_flag=True, help="Return when all brokers are registered and all slaves connected.")
+              help="The name server's port; the brokers use the ports above it, four each. By default, free ports are "
+                   "chosen once.")
+@click.option("--wait", is_flag=True, help="Wait until all brokers are registered and all slaves connected.")
 @click.option("--timeout", "timeout_s", default=60.0, show_default=True, type=duration_type(0.1),
-              help="Seconds that --wait may take.")
+              help="The maximum time for --wait, in seconds.")
 @click.option("--print-env", is_flag=True,
               help=f"Print only the lines `export {NAMESRV_ADDR_ENV}=...` and `export {DIR_ENV}=...`, quoted for a "
                    "shell: eval \"$(rmqha up --wait --print-env)\".")
@@ -68,10 +73,11 @@ def chosen_folder(folder: str | None, name: str | None) -> Path:
 def up_command(folder: str | None, name: str | None, masters: int | None, slaves: int | None, sync: bool | None,
                auto_failover: bool | None, memory: str | None, metrics: bool | None, port: int | None, wait: bool,
                timeout_s: float, print_env: bool, output: str) -> None:
-    """Start a cluster on this host that stays, or what does not run of it.
+    """Start a persistent cluster, or restart its stopped servers.
 
-    It outlives this terminal. After `rmqha down` or a crash of the host the next `rmqha up` starts it again, with its
-    data and on the same ports. The options from --masters to --port count when it is made.
+    It runs on this host, and keeps running when the terminal closes. After `rmqha down` or a reboot of the host,
+    `rmqha up` starts it again with its data and on the same ports. The options from --masters to --port count only when
+    the cluster is created. Prints a table of the servers and, on the last lines, the commands that set NAMESRV_ADDR.
     """
     path = chosen_folder(folder, name)
     wanted = {key: value for key, value in (("masters", masters), ("slaves", slaves), ("sync", sync),
@@ -87,28 +93,34 @@ def up_command(folder: str | None, name: str | None, masters: int | None, slaves
         return
     _print_states(_states(layout), output)
     if output == "table":
-        if path == cluster_folder.chosen(None, None):  # `ps`, `logs` and `down` find it without the variable
+        # `ps`, `logs` and `down` find the default folder without the variable.
+        if path == cluster_folder.chosen(None, None):
             del exports[DIR_ENV]
         put("")
         _put_exports(exports)
 
 
 def _put_exports(variables: dict[str, str]) -> None:
-    """Print a command a line that sets a variable, for this shell and for what it starts."""
+    """Print one `export` command per line, for this shell and the programs that it starts."""
     for name, value in variables.items():
         put(f"export {name}={shlex.quote(value)}")
 
 
-@click.command("down")
+@click.command("down", epilog=examples(
+    "rmqha down",
+    "rmqha down --purge --name tests"))
 @folder_options
 @click.option("--purge", is_flag=True,
-              help="Delete the folder too, with all data. On a terminal it asks first, unless --dir, --name or --yes "
-                   "is given.")
-@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+              help="Delete the folder and all data too. On a terminal, ask first unless --dir, --name or --yes is "
+                   "given.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=duration_type(0),
-              help="Seconds that servers may take to end, before they are killed.")
+              help="Seconds to wait for servers to stop before they are killed.")
 def down_command(folder: str | None, name: str | None, purge: bool, yes: bool, timeout_s: float) -> None:
-    """Stop a cluster: the slaves, the masters, the name server; a controller first. Its data stays."""
+    """Stop a cluster; keep its data.
+
+    The servers stop in order: the controllers, the slaves, the masters, the name server.
+    """
     path = chosen_folder(folder, name)
     shape = cluster_folder.load(path).shape
     if purge:
@@ -124,29 +136,33 @@ def down_command(folder: str | None, name: str | None, purge: bool, yes: bool, t
             cluster_folder.purge(path)
             put(f"deleted {path}")
     if killed:
-        click.echo(f"{', '.join(killed)} did not end within {timeout_s:g} s and had to be killed; the next start looks "
-                   "over the end of the log", err=True)
+        click.echo(f"{', '.join(killed)} did not stop within {timeout_s:g} s and had to be killed; the next start will "
+                   "recover the end of the log", err=True)
 
 
 def _announce_purge(path: Path, shape: str, ask: bool) -> None:
-    """Name the folder that is about to be deleted; with `ask`, and somebody at a terminal, ask before.
+    """Name the folder that is about to be deleted; with `ask`, and on a terminal, ask for confirmation first.
 
     click.Abort when the answer is no.
     """
     found = f"the cluster in {path} ({shape})"
     if ask and sys.stdin.isatty():
-        click.confirm(f"Stop {found}, and delete it with all data?", abort=True, err=True)
+        click.confirm(f"Stop {found} and delete it with all data?", abort=True, err=True)
     else:
         click.echo(f"deleting {found} with all data", err=True)
 
 
-@click.command("ps")
+@click.command("ps", epilog=examples(
+    "rmqha ps",
+    "rmqha ps --name tests -o json"))
 @folder_options
 @output_option
 def ps_command(folder: str | None, name: str | None, output: str) -> None:
-    """Show the servers of a cluster: role, address, pid, state, memory (RSS), store folder.
+    """Show a cluster's servers: role, address, state, memory.
 
-    Exit code 1 when one of them does not do what it should.
+    Also shows each server's pid and store folder; the memory is its RSS.
+
+    Exit code 1 when a server is not in the state `running`.
     """
     states = _states(cluster_folder.load(chosen_folder(folder, name)))
     _print_states(states, output)

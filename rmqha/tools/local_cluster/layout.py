@@ -1,15 +1,15 @@
 """The folder of a local cluster: its servers, their files and ports, and the lock for changes.
 
     <folder>/cluster.json             the cluster's servers; marks the folder as a cluster's
-    <folder>/conf/<node>.properties   a server's config, which the user may change
+    <folder>/conf/<node>.properties   a server's config; the user may edit it
     <folder>/store/<node>/            a broker's store
     <folder>/logs/<node>/             its log files
-    <folder>/<node>.out               its output
-    <folder>/run/<node>.pid           its process, while `rmqha up` has it running
+    <folder>/<node>.out               its standard output and error
+    <folder>/run/<node>.pid           its process, while it runs under `rmqha up`
 
 - `Node`: one server. `Shape`, `Layout`: a cluster, from options to cluster.json and config files and back.
-- `free_port_block`, `check_free`: free consecutive ports of this host, and the process that holds a taken one.
-- `chosen`, `make_or_load`, `locked`: which folder, whether it is a cluster's, and the lock that a change holds.
+- `free_port_block`, `check_free`: find free consecutive ports on this host, and name the process that uses a taken one.
+- `chosen`, `make_or_load`, `locked`: select the folder, check that it is a cluster's, and lock it for a change.
 """
 from __future__ import annotations
 
@@ -38,9 +38,11 @@ from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.terminal import WorkFailedError, counted
 
 HOST = "127.0.0.1"
-PORTS_PER_BROKER = 4  # listenPort - 2, listenPort, listenPort + 1, and one for metrics
+# listenPort - 2, listenPort, listenPort + 1, and one for metrics.
+PORTS_PER_BROKER = 4
 NAMESRV, CONTROLLER = "NAME SERVER", "CONTROLLER"
-REPLICA = "REPLICA"  # a broker whose role the controller decides
+# A broker whose role the controller decides.
+REPLICA = "REPLICA"
 CONTROLLER_ID = "n0"
 TAIL_BYTES = 4_000
 
@@ -54,13 +56,15 @@ SMALL_FILES = {
 
 
 class ClusterError(WorkFailedError):
-    """A cluster or one of its servers is not as it should be; the text says which, why, and what to do."""
+    """A fault of a cluster or of one of its servers; the text says which one, why, and what to do."""
 
 
 @dataclass
 class Node:
-    """A server. `name` is its file's, `broker_name` what clients see; `role`: NAMESRV, CONTROLLER, REPLICA or a
-    BrokerRole. `broker_id` of a REPLICA only tells it from the others: the controller gives it another one.
+    """A server of the cluster.
+
+    `name` is the name of its files, `broker_name` the name that clients see. `role` is NAMESRV, CONTROLLER, REPLICA or
+    a BrokerRole. The `broker_id` of a REPLICA only distinguishes it from the others: the controller assigns another id.
     """
 
     folder: Path
@@ -73,73 +77,73 @@ class Node:
 
     @property
     def address(self) -> str:
-        """ "ip:port" for clients."""
+        """The address for clients, as "ip:port"."""
         return f"{HOST}:{self.port}"
 
     @property
     def is_namesrv(self) -> bool:
-        """Whether it is the name server."""
+        """True if it is the name server."""
         return self.role == NAMESRV
 
     @property
     def is_controller(self) -> bool:
-        """Whether it is the controller."""
+        """True if it is the controller."""
         return self.role == CONTROLLER
 
     @property
     def is_replica(self) -> bool:
-        """Whether it is a broker whose role the controller decides."""
+        """True if it is a broker whose role the controller decides."""
         return self.role == REPLICA
 
     @property
     def is_broker(self) -> bool:
-        """Whether it is a broker, whatever its role."""
+        """True if it is a broker of any role."""
         return not self.is_namesrv and not self.is_controller
 
     @property
     def is_slave(self) -> bool:
-        """Whether it is a broker that copies."""
+        """True if it is a slave."""
         return self.role == BrokerRole.SLAVE.name
 
     @property
     def is_master(self) -> bool:
-        """Whether it is a broker that always takes messages."""
+        """True if it is a broker that is always a master."""
         return self.is_broker and not self.is_slave and not self.is_replica
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """All ports that it listens on."""
+        """All ports that the server listens on."""
         ports = (self.port, self.port - 2, self.port + 1) if self.is_broker else (self.port,)
         return (*ports, self.metrics_port) if self.metrics_port else ports
 
     @property
     def spare_port(self) -> int:
-        """The fourth of its ports."""
+        """The fourth port of the server, which metrics may use."""
         return self.port - 1 if self.is_broker else self.port + 1
 
     @property
     def config_file(self) -> Path:
-        """Its properties file."""
+        """The server's properties file."""
         return self.folder / "conf" / f"{self.name}.properties"
 
     @property
     def output_file(self) -> Path:
-        """What it prints."""
+        """The file that receives the server's standard output and error."""
         return self.folder / f"{self.name}.out"
 
     @property
     def pid_file(self) -> Path:
-        """Which process it is."""
+        """The file that identifies the server's process."""
         return self.folder / "run" / f"{self.name}.pid"
 
     @property
     def log_folder(self) -> Path:
-        """Its log files."""
+        """The folder of the server's log files."""
         return self.folder / "logs" / self.name
 
     @property
     def store(self) -> Path:
-        """What it keeps: a broker's store, a name server's tables, a controller's decisions."""
+        """The server's data: a broker's store, a name server's tables, a controller's decisions."""
         return self.folder / (f"store/{self.name}" if self.is_broker else self.name)
 
     @property
@@ -148,26 +152,29 @@ class Node:
         return self.store / "commitlog"
 
     def start_command(self) -> list[str]:
-        """The command that runs it in the foreground."""
+        """Return the command that runs the server in the foreground."""
         kind = "namesrv" if self.is_namesrv else "controller" if self.is_controller else "broker"
         return [sys.executable, "-m", f"rmqha.{kind}.{kind}_startup", "-c", str(self.config_file)]
 
     def environment(self) -> dict[str, str]:
-        """What it runs with: its home is the cluster's folder, and it finds the package that this process uses."""
+        """Return the server's environment: its home is the cluster's folder, and it imports this process's rmqha."""
         environment = {**os.environ, "HOME": str(self.folder), mix_all.ROCKETMQ_HOME_ENV: str(self.folder),
                        logs.LOG_DIR_ENV: str(self.log_folder), "PYTHONUNBUFFERED": "1"}
         environment.pop(mix_all.NAMESRV_ADDR_ENV, None)
-        environment.pop("NOTIFY_SOCKET", None)  # of the service that `rmqha up` may run in
-        if site.USER_BASE:  # what was installed with pip's --user is below the home that this process has
+        # NOTIFY_SOCKET belongs to the service that `rmqha up` may run in.
+        environment.pop("NOTIFY_SOCKET", None)
+        # Packages installed with `pip install --user` are below the home of this process.
+        if site.USER_BASE:
             environment["PYTHONUSERBASE"] = site.USER_BASE
         package_folder = str(Path(rmqha.__file__).resolve().parents[1])
-        if package_folder not in [*site.getsitepackages(), site.getusersitepackages()]:  # a checkout
+        # Not in site-packages: rmqha runs from a checkout.
+        if package_folder not in [*site.getsitepackages(), site.getusersitepackages()]:
             path = [package_folder, *filter(None, [environment.get("PYTHONPATH")])]
             environment["PYTHONPATH"] = os.pathsep.join(path)
         return environment
 
     def tail(self) -> str:
-        """The end of what it printed."""
+        """Return the end of the server's output file."""
         if not self.output_file.exists():
             return ""
         return self.output_file.read_bytes()[-TAIL_BYTES:].decode("utf-8", "replace").strip()
@@ -178,16 +185,18 @@ CLUSTER_NAME = "DefaultCluster"
 SMALL, NORMAL = "small", "normal"
 MAX_MASTERS, MAX_SLAVES = len(string.ascii_lowercase), 9
 _FORMAT = 1
-# Shorter than RocketMQ's, so that a cluster is soon ready: a slave learns of its master from the name server, and an
-# empty master shows that it is there by its first heartbeat.
+# Shorter periods than RocketMQ's make a cluster ready sooner: a slave learns its master's address from the name server,
+# and an empty master first shows that it is alive by a heartbeat.
 QUICK = {"registerNameServerPeriod": 10_000, "haSendHeartbeatInterval": 500}  # ms
 _SMALL = {**SMALL_FILES, "preallocateMappedFile": "false"}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How many brokers, and of what kind. `slaves` is for each master; `memory` is SMALL or NORMAL; `metrics`: whether
-    each server has a port for them. `auto_failover`: a controller decides who of those of one name is the master.
+    """The number and kind of the brokers.
+
+    `slaves` is per master. `memory` is SMALL or NORMAL. `metrics`: each server has a port for its metrics.
+    `auto_failover`: a controller decides which broker of a name is the master.
     """
 
     masters: int = 2
@@ -204,7 +213,7 @@ class Shape:
 
     @property
     def port_count(self) -> int:
-        """How many ports in a row it takes."""
+        """The number of consecutive ports that the cluster needs."""
         return (1 + self.auto_failover + self.masters * (1 + self.slaves)) * PORTS_PER_BROKER
 
 
@@ -214,7 +223,8 @@ class Layout:
 
     nodes: tuple[Node, ...]
     memory: str
-    sync_replicas: bool = True  # of brokers whose roles change: whether all in sync have what is acknowledged
+    # For brokers whose roles change: a message is acknowledged only when all in-sync replicas have it.
+    sync_replicas: bool = True
 
     @property
     def namesrv(self) -> Node:
@@ -223,12 +233,12 @@ class Layout:
 
     @property
     def masters(self) -> list[Node]:
-        """The brokers that take messages."""
+        """The brokers that are always masters."""
         return [node for node in self.nodes if node.is_master]
 
     @property
     def slaves(self) -> list[Node]:
-        """The brokers that copy."""
+        """The slaves."""
         return [node for node in self.nodes if node.is_slave]
 
     @property
@@ -243,9 +253,10 @@ class Layout:
 
     @property
     def start_groups(self) -> list[list[Node]]:
-        """The order in which they are started: who is asked before those who ask.
+        """The order in which servers start: each group after the servers that it asks.
 
-        Of new replicas the first of each name goes before the others, and becomes the master; later it is whoever was.
+        When the replicas are new, the first of each name starts before the others and becomes the master. Later the
+        controller keeps the previous master, so all start together.
         """
         first, others = self.replicas, []
         if not any(node.store.exists() for node in self.replicas):
@@ -256,13 +267,13 @@ class Layout:
 
     @property
     def stop_groups(self) -> list[list[Node]]:
-        """The order in which they are stopped: without a controller nobody becomes the master meanwhile."""
+        """The order in which servers stop: the controllers first, so that no slave is promoted meanwhile."""
         groups = [self.controllers, self.replicas, self.slaves, self.masters, [self.namesrv]]
         return [group for group in groups if group]
 
     @property
     def shape(self) -> Shape:
-        """As options would say it."""
+        """The cluster's shape, as the options of `rmqha up` describe it."""
         names = {node.broker_name for node in self.nodes if node.is_replica or node.is_master}
         followers = sum(node.is_broker for node in self.nodes) - len(names)
         sync = self.sync_replicas if self.replicas else any(
@@ -272,7 +283,7 @@ class Layout:
 
 
 def make(folder: Path, shape: Shape, first_port: int) -> Layout:
-    """The servers of a new cluster: the name server at `first_port`, the brokers above it."""
+    """Return the servers of a new cluster: the name server at `first_port`, the brokers above it."""
     nodes = [Node(folder, "namesrv", NAMESRV, first_port)]
     if shape.auto_failover:
         nodes.append(Node(folder, "controller", CONTROLLER, first_port + PORTS_PER_BROKER))
@@ -289,7 +300,7 @@ def make(folder: Path, shape: Shape, first_port: int) -> Layout:
 
 
 def properties_of(node: Node, layout: Layout) -> dict[str, object]:
-    """A server's config as it is first written."""
+    """Return the initial config of a server."""
     metrics = {"metricsPort": node.metrics_port} if node.metrics_port else {}
     if node.is_namesrv:
         return {"listenPort": node.port, "kvConfigPath": node.store / "kvConfig.json", **metrics}
@@ -311,9 +322,9 @@ def properties_of(node: Node, layout: Layout) -> dict[str, object]:
 
 
 def _replica_properties(node: Node, layout: Layout) -> dict[str, object]:
-    """Of a broker whose role the controller decides, over the others.
+    """Return the keys of a broker whose role the controller decides; they override the others.
 
-    Of three replicas and more two have to have what is acknowledged.
+    With 3 or more replicas a message is acknowledged when 2 of them have it.
     """
     count = sum(each.broker_name == node.broker_name for each in layout.replicas)
     return {"brokerId": -1, "brokerRole": BrokerRole.SLAVE.name, "enableControllerMode": "true",
@@ -323,9 +334,9 @@ def _replica_properties(node: Node, layout: Layout) -> dict[str, object]:
 
 
 def make_from_files(conf_folder: Path, folder: Path, first_port: int) -> Layout:
-    """The servers of a new cluster with a broker for each file of a conf folder, whose keys it keeps; all is written.
+    """Write a new cluster with one broker per file of a conf folder, and return its servers; keys are kept.
 
-    Where the files have enableControllerMode=true there is a controller, too.
+    A controller is added when a file has enableControllerMode=true.
     """
     files = sorted(conf_folder.glob("*.properties"))
     if not files:
@@ -350,7 +361,7 @@ def make_from_files(conf_folder: Path, folder: Path, first_port: int) -> Layout:
 
 
 def ports_needed(conf_folder: Path) -> int:
-    """How many ports in a row a cluster of this conf folder takes."""
+    """Return the number of consecutive ports that a cluster of this conf folder needs."""
     keys = [read_config_file(str(file)) for file in conf_folder.glob("*.properties")]
     return (1 + len(keys) + any(map(_is_controlled, keys))) * PORTS_PER_BROKER
 
@@ -360,7 +371,7 @@ def _is_controlled(keys: Mapping[str, str]) -> bool:
 
 
 def _place_of(node: Node, layout: Layout) -> dict[str, object]:
-    """Where a broker is: its addresses and its folders."""
+    """Return the keys that place a broker: its addresses and its folders."""
     return {
         "namesrvAddr": layout.namesrv.address,
         "brokerIP1": HOST,
@@ -389,13 +400,13 @@ def write(folder: Path, layout: Layout) -> None:
 
 
 def read(folder: Path) -> Layout | None:
-    """The cluster of a folder, None when it has no cluster.json. ClusterError when that is not one of ours."""
+    """Return the cluster of a folder, or None without a cluster.json. ClusterError when that file is not ours."""
     file = folder / DESCRIPTION
     try:
         data = parse_json(file.read_bytes(), "its text")
         if data["rmqhaCluster"] != _FORMAT:
-            raise ClusterError(f"{file} has format {data['rmqhaCluster']}, this rmqha knows {_FORMAT}: take the rmqha "
-                               "that made it")
+            raise ClusterError(f"{file} has format {data['rmqhaCluster']}, but this rmqha supports {_FORMAT}: use the "
+                               "rmqha version that created it")
         return Layout(tuple(_node(folder, each) for each in data["nodes"]), str(data["memory"]),
                       bool(data.get("syncReplicas", True)))
     except (FileNotFoundError, NotADirectoryError):
@@ -405,11 +416,11 @@ def read(folder: Path) -> Layout | None:
 
 
 def _foreign(file: Path, error: Exception) -> ClusterError:
-    return ClusterError(f"{file} is none of `rmqha up`'s, or was damaged ({error!r}): give another --dir")
+    return ClusterError(f"{file} was not written by `rmqha up`, or is damaged ({error!r}): use another --dir")
 
 
 def _node(folder: Path, data: dict[str, Any]) -> Node:
-    """A server; what its config file says is newer than cluster.json: roles change, and people edit files."""
+    """Return a server. Its config file overrides cluster.json: roles change, and users edit config files."""
     name = folder_name(data["name"], "the server's name")
     node = Node(folder, name, str(data["role"]), int(data["port"]), str(data["brokerName"]), int(data["brokerId"]),
                 int(data.get("metricsPort", 0)))
@@ -441,7 +452,7 @@ def _read_config(node: Node) -> dict[str, str]:
 
 
 def complete_configs(folder: Path, layout: Layout) -> None:
-    """Write the config files that are missing; in those of a folder that was moved put its new place for the old."""
+    """Write the missing config files. If the folder was moved, replace its old path in the existing ones."""
     file = folder / DESCRIPTION
     try:
         written_for = str(parse_json(file.read_bytes(), "its text")["folder"])
@@ -461,12 +472,13 @@ def _moved(value: str, old: str, new: str) -> str:
     return new + value[len(old):] if value.startswith(old + "/") else value
 
 
-PORTS = (20_000, 32_000)  # below those that Linux gives to clients
+# Below the ephemeral ports that Linux assigns to clients.
+PORTS = (20_000, 32_000)
 _TRIES = 200
 
 
 def free_port_block(count: int, reserved: Iterable[int] = ()) -> int:
-    """The first of `count` ports in a row that nobody listens at, none of them `reserved`.
+    """Return the first of `count` consecutive free ports, none of them `reserved`.
 
     ClusterError when 200 random tries find none.
     """
@@ -476,17 +488,17 @@ def free_port_block(count: int, reserved: Iterable[int] = ()) -> int:
         block = range(first, first + count)
         if taken.isdisjoint(block) and all(map(is_free, block)):
             return first
-    raise ClusterError(f"found no {count} free ports in a row between {PORTS[0]} and {PORTS[1]}")
+    raise ClusterError(f"found no {count} free consecutive ports between {PORTS[0]} and {PORTS[1]}")
 
 
 def check_free(nodes: Iterable[Node]) -> None:
-    """ClusterError when a port of a server that is to be started is taken."""
+    """Check that the ports of servers that are about to start are free; ClusterError when one is taken."""
     for node in nodes:
         for port in node.ports:
             if not is_free(port):
-                by = ", ".join(holders(port)) or "a process of somebody else"
-                raise ClusterError(f"{node.name} can't start: port {port} is taken by {by}. Stop that, or change the "
-                                   f"ports of this cluster: they are chosen when it is made (--port)")
+                by = ", ".join(holders(port)) or "another user's process"
+                raise ClusterError(f"{node.name} can't start: port {port} is in use by {by}. Stop that process, or "
+                                   f"create a cluster on other ports: --port counts only when a cluster is created")
 
 
 DIR_ENV = "RMQHA_DIR"
@@ -498,42 +510,43 @@ _MAX_PORT = 65_535
 
 
 def home() -> Path:
-    """Where named clusters are: $XDG_DATA_HOME/rmqha, else ~/.local/share/rmqha."""
+    """Return the folder of named clusters: $XDG_DATA_HOME/rmqha, or else ~/.local/share/rmqha."""
     data_home = os.environ.get("XDG_DATA_HOME", "")
     return (Path(data_home) if os.path.isabs(data_home) else Path.home() / ".local" / "share") / "rmqha"
 
 
 def chosen(folder: str | None, name: str | None) -> Path:
-    """The folder that options and environment mean: --dir, --name, $RMQHA_DIR, the default name's."""
+    """Return the cluster's folder: from --dir, --name, $RMQHA_DIR, or the default name, in this order."""
     if folder is None and name is None:
         folder = os.environ.get(DIR_ENV) or None
     if folder is not None:
-        if not folder.strip():  # "$RMQHA_DIR" that is not set would be the working directory
-            raise ClusterError(f"--dir is empty: give a folder, or leave it out for that of ${DIR_ENV}, or --name")
+        # Path("") would be the working directory; --dir "$RMQHA_DIR" is empty when the variable is not set.
+        if not folder.strip():
+            raise ClusterError(f"--dir is empty: give a folder, or --name, or omit both to use ${DIR_ENV}")
         return Path(folder).expanduser().resolve()
     name = DEFAULT_NAME if name is None else name
     if not _NAME.fullmatch(name):
-        raise ClusterError(f"--name {name!r}: letters, digits, _ . and - make a name; --dir takes any folder")
+        raise ClusterError(f"--name {name!r} is not valid: use letters, digits, _ . and -, or give a folder with --dir")
     return (home() / name).resolve()
 
 
 def load(folder: Path) -> Layout:
-    """The cluster in a folder; ClusterError when there is none."""
+    """Return the cluster in a folder; ClusterError when it has none."""
     found = read(folder)
     if found is None:
-        raise ClusterError(f"no cluster in {folder}: `rmqha up` makes one{_others(folder)}")
+        raise ClusterError(f"no cluster in {folder}; create one with `rmqha up`{_others(folder)}")
     return found
 
 
 def _others(folder: Path) -> str:
     names = sorted(path.parent.name for path in home().glob(f"*/{DESCRIPTION}") if path.parent != folder)
-    return f"; --name takes one that is there: {', '.join(names)}" if names else ""
+    return f"; existing clusters for --name: {', '.join(names)}" if names else ""
 
 
 def make_or_load(folder: Path, wanted: dict[str, Any], first_port: int | None) -> Layout:
-    """The cluster of a folder, made when there is none; under the lock.
+    """Return the cluster of a folder, creating it if necessary; the caller holds the lock.
 
-    `wanted`: fields of its Shape that somebody asks for. ClusterError when they can't be had.
+    `wanted`: the fields of its Shape that the user asked for. ClusterError when an existing cluster has others.
     """
     check_ours_or_empty(folder)
     found = read(folder)
@@ -544,19 +557,19 @@ def make_or_load(folder: Path, wanted: dict[str, Any], first_port: int | None) -
         differing.append(_option("port", first_port))
     if differing:
         raise ClusterError(
-            f"{folder} holds a cluster of {found.shape}, its name server at port {found.namesrv.port}, which "
-            f"{' '.join(differing)} can't change: leave that out, give another --name, or delete this one first with "
+            f"{folder} already holds a cluster of {found.shape}, with its name server at port {found.namesrv.port}; "
+            f"{' '.join(differing)} can't change it. Omit that, use another --name, or delete this cluster first: "
             f"`rmqha down --purge --dir {shlex.quote(str(folder))}`")
     complete_configs(folder, found)
     return found
 
 
 def _shape_of(wanted: dict[str, Any]) -> Shape:
-    """The shape of a new cluster; ClusterError for one whose masters would wait for slaves that they don't have."""
+    """Return the shape of a new cluster; ClusterError when its masters would wait for slaves that don't exist."""
     if wanted.get("slaves") == 0:
         if wanted.get("sync"):
-            raise ClusterError("--sync needs a slave: with --slaves 0 each send would be answered SLAVE_NOT_AVAILABLE. "
-                               "Leave out --sync, or give --slaves 1")
+            raise ClusterError("--sync needs a slave: with --slaves 0 each send would return SLAVE_NOT_AVAILABLE. "
+                               "Omit --sync, or use --slaves 1")
         wanted = {**wanted, "sync": False}
     return Shape(**wanted)
 
@@ -571,28 +584,30 @@ def _make(folder: Path, shape: Shape, first_port: int | None) -> Layout:
     if first_port is None:
         first_port = free_port_block(shape.port_count, _reserved_ports())
     elif first_port + shape.port_count > _MAX_PORT:
-        raise ClusterError(f"--port {first_port}: {shape.port_count} ports from there on end beyond {_MAX_PORT}")
+        raise ClusterError(f"--port {first_port}: the cluster needs {shape.port_count} ports from there, beyond "
+                           f"{_MAX_PORT}")
     if shape.metrics and not metrics.is_available():
         raise ClusterError(f"--metrics: {metrics.HOW_TO_INSTALL}")
     made = make(folder, shape, first_port)
     check_free(made.nodes)
-    write(folder, made)  # first: from now on the folder is known as ours
+    # First: from now on the folder is recognized as a cluster's.
+    write(folder, made)
     complete_configs(folder, made)
     return made
 
 
 def check_ours_or_empty(folder: Path) -> None:
-    """ClusterError when a folder holds something else than a cluster."""
+    """Check that a folder is new, empty or a cluster's; ClusterError otherwise."""
     if folder.exists() and not folder.is_dir():
-        raise ClusterError(f"{folder} is no folder: give another --dir")
+        raise ClusterError(f"{folder} is not a folder; use another --dir")
     if folder.is_dir() and read(folder) is None and set(os.listdir(folder)) - {_LOCK}:
-        raise ClusterError(f"{folder} holds other things, and no {DESCRIPTION} of `rmqha up`: give a folder "
-                           "that is new or empty with --dir")
+        raise ClusterError(f"{folder} is not empty and has no {DESCRIPTION} of `rmqha up`: give a new or empty folder "
+                           "with --dir")
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep others from changing the cluster meanwhile; the folder is made. ClusterError when somebody is at it."""
+    """Hold the lock for changes of the cluster; the folder is created. ClusterError when another process holds it."""
     for _ in range(_LOCK_TRIES):
         descriptor = _open_lock(folder)
         try:
@@ -601,7 +616,7 @@ def locked(folder: Path) -> Iterator[None]:
                 return
         finally:
             os.close(descriptor)
-    raise ClusterError(f"{folder} comes and goes: is `rmqha down --purge` called again and again?")
+    raise ClusterError(f"{folder} is repeatedly created and deleted: does `rmqha down --purge` run in a loop?")
 
 
 def _open_lock(folder: Path) -> int:
@@ -609,17 +624,17 @@ def _open_lock(folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         return os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise ClusterError(f"{folder} can't be written: {error.strerror}; give another --dir") from None
+        raise ClusterError(f"can't write to {folder}: {error.strerror}; use another --dir") from None
 
 
 def _lock(folder: Path, descriptor: int) -> bool:
-    """Take the lock; False when the file was deleted meanwhile, by --purge."""
+    """Take the lock; return False when --purge has deleted the file meanwhile."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-        raise ClusterError(f"another `rmqha up` or `down` (pid {pid or 'unknown'}) is at work in {folder}: wait for "
-                           "its end, or give another --dir or --name") from None
+        raise ClusterError(f"another `rmqha up` or `down` (pid {pid or 'unknown'}) is running on {folder}: wait until "
+                           "it ends, or use another --dir or --name") from None
     try:
         if os.stat(folder / _LOCK).st_ino != os.fstat(descriptor).st_ino:
             return False
@@ -631,19 +646,19 @@ def _lock(folder: Path, descriptor: int) -> bool:
 
 
 def purge(folder: Path) -> None:
-    """Delete a cluster's folder. ClusterError unless it is one."""
+    """Delete a cluster's folder; ClusterError when it is not a cluster's."""
     load(folder)
     try:
         shutil.rmtree(folder)
     except OSError as error:
-        raise ClusterError(f"{error.filename or folder} can't be deleted: {error.strerror}") from None
+        raise ClusterError(f"can't delete {error.filename or folder}: {error.strerror}") from None
 
 
 def _reserved_ports() -> set[int]:
-    """Ports of the other named clusters, which may be down just now."""
+    """Return the ports of the other named clusters, which may be stopped now."""
     ports: set[int] = set()
     for file in home().glob(f"*/{DESCRIPTION}"):
-        with contextlib.suppress(ClusterError):  # somebody else's file
+        with contextlib.suppress(ClusterError):  # not a file of ours
             found = read(file.parent)
             ports.update(port for node in (found.nodes if found else ()) for port in node.ports)
     return ports

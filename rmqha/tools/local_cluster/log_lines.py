@@ -1,4 +1,4 @@
-"""The log files of a cluster's servers: lines with their level and time, the last ones, and those that come."""
+"""The log files of a cluster's servers: parse entries with level and time, read the last ones, follow new ones."""
 from __future__ import annotations
 
 import os
@@ -11,19 +11,22 @@ from typing import BinaryIO
 from rmqha.tools.local_cluster.layout import ClusterError, Node
 
 LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
-OUTPUT = "out"  # names, among the log files, what the server prints
-# Files that tell each minute that nothing is wrong; they are read when they are asked for.
+# The name, among the log files, of the file that holds the server's standard output.
+OUTPUT = "out"
+# Files that only log statistics every minute; they are read only when named.
 QUIET_FILES = {"stats", "watermark", "commercial", "protection"}
 _ENTRY = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S*) (?:(DEBUG|INFO|WARN|ERROR) )?")
 _JSON_LEVEL = re.compile(r'"level":\s*"(\w+)"')
 _JSON_TIME = re.compile(r'"(?:time|timestamp|ts)":\s*"([^"]+)"')
-_READ_BACK = 4 << 20  # bytes of each file that are looked through for its last lines
-_SHORT_END = 15  # lines of a log that an error shows
+# Bytes at the end of each file that are searched for its last lines.
+_READ_BACK = 4 << 20
+# Lines of a log that an error shows.
+_SHORT_END = 15
 
 
 @dataclass
 class Entry:
-    """A log line with what follows it (a traceback), whose it is, and at which time as it stands there."""
+    """A log line with its continuation lines (a traceback), its server, and its time as written in the log."""
 
     node: str
     time: str
@@ -31,19 +34,19 @@ class Entry:
     lines: list[str] = field(default_factory=list)
 
     def is_at_least(self, level: str | None) -> bool:
-        """Whether it is as grave as `level`; a line without one is nothing grave."""
+        """Return whether the entry is at least as severe as `level`; an entry without a level is not."""
         return level is None or self.level is not None and LEVELS.index(self.level) >= LEVELS.index(level)
 
 
 class EntryReader:
-    """Makes entries of lines, in order; the last one is complete only when the next begins."""
+    """Groups lines into entries, in order; an entry is complete only when the next one begins."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._open: Entry | None = None
 
     def feed(self, lines: Iterable[str]) -> Iterator[Entry]:
-        """The entries that `lines` complete."""
+        """Yield the entries that `lines` complete."""
         for line in lines:
             begun = self._begin(line)
             if begun is None:
@@ -55,7 +58,7 @@ class EntryReader:
             self._open = begun
 
     def flush(self) -> Iterator[Entry]:
-        """The last entry, as far as it has come."""
+        """Yield the last entry, complete or not."""
         if self._open is not None:
             yield self._open
         self._open = None
@@ -70,7 +73,7 @@ class EntryReader:
 
 
 def log_files(node: Node, names: tuple[str, ...]) -> list[Path]:
-    """A server's log files: those named (without .log), else all but the quiet ones."""
+    """Return a server's log files: the named ones (without .log), or else all but the quiet ones."""
     if names:
         return [node.output_file if name == OUTPUT else node.log_folder / f"{name}.log" for name in names]
     return sorted(file for file in node.log_folder.rglob("*.log")
@@ -78,15 +81,15 @@ def log_files(node: Node, names: tuple[str, ...]) -> list[Path]:
 
 
 def check_names(nodes: Iterable[Node], names: tuple[str, ...]) -> None:
-    """ClusterError for the name of a log file that no server has."""
+    """Check the names of log files; ClusterError for one that no server has."""
     known = {OUTPUT, *(file.stem for node in nodes for file in node.log_folder.rglob("*.log"))}
     for name in names:
         if name not in known:
-            raise ClusterError(f"--file {name}: there is no such log; there are {', '.join(sorted(known))}")
+            raise ClusterError(f"--file {name}: no such log; available logs are {', '.join(sorted(known))}")
 
 
 def last_entries(node: Node, names: tuple[str, ...], level: str | None, count: int) -> list[Entry]:
-    """The last `count` entries of a server's files, by their times."""
+    """Return the last `count` entries of a server's files, ordered by time."""
     entries: list[Entry] = []
     for file in log_files(node, names):
         reader = EntryReader(node.name)
@@ -108,7 +111,7 @@ def _last_lines(file: Path) -> list[str]:
 
 
 def end_of_logs(node: Node) -> str:
-    """For errors: the last lines of a server's output and log, and where they are."""
+    """Return, for an error, the last lines of a server's output and log, with their paths."""
     printed = node.tail().splitlines()[-_SHORT_END:]
     parts = [f"--- {node.output_file}", *printed]
     logged = [line for entry in last_entries(node, (), None, _SHORT_END) for line in entry.lines][-_SHORT_END:]
@@ -118,7 +121,7 @@ def end_of_logs(node: Node) -> str:
 
 
 class Follower:
-    """Gives what is appended to a file from now on, also when it is rolled or appears later. `close` at the end."""
+    """Reads what is appended to a file from now on, also after it is rolled or created later. `close` it at the end."""
 
     def __init__(self, node: Node, file: Path) -> None:
         self._file = file
@@ -135,7 +138,7 @@ class Follower:
             return None
 
     def poll(self) -> list[Entry]:
-        """The entries since the last call. A line that comes later is an entry of its own."""
+        """Return the entries since the last call. A continuation line that arrives later is an entry of its own."""
         data = self._opened.read() if self._opened is not None else b""
         if self._is_another_file():
             self.close()

@@ -1,11 +1,11 @@
-"""The command `rmqha logs`: what the servers of a cluster write."""
+"""The command `rmqha logs`: show and follow the logs of a cluster's servers."""
 from __future__ import annotations
 
 import time
 
 import click
 
-from rmqha.common.program import Terminated
+from rmqha.common.program import Terminated, examples
 from rmqha.tools.local_cluster import layout as cluster_folder
 from rmqha.tools.local_cluster.cluster_command import chosen_folder, folder_options
 from rmqha.tools.local_cluster.layout import ClusterError
@@ -16,23 +16,29 @@ _LOOK_S = 0.2
 _COLOURS = {"WARN": "yellow", "ERROR": "red"}
 
 
-@click.command("logs")
+@click.command("logs", epilog=examples(
+    "rmqha logs -f",
+    "rmqha logs broker-a --level WARN --lines 100"))
 @click.argument("node", required=False)
 @folder_options
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
-@click.option("--level", type=click.Choice(LEVELS, case_sensitive=False), help="Only lines of this level, or graver.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs until Ctrl-C.")
+@click.option("--level", type=click.Choice(LEVELS, case_sensitive=False),
+              help="Show only entries of this level or more severe ones.")
 @click.option("--lines", default=50, show_default=True, type=click.IntRange(1, 1_000_000), metavar="N",
-              help="How many of the last entries to show.")
+              help="The number of last entries to show.")
 @click.option("--file", "files", multiple=True, metavar="LOG",
-              help="Only this log, without .log: broker, store, remoting, stats ... or `out`, what the server prints; "
-                   "more than once for several. By default all but those that only count.")
+              help="Read only this log, without .log: broker, store, remoting, stats ..., or `out` for the server's "
+                   "output. Can be repeated. By default all logs except those that only hold statistics.")
 def logs_command(node: str | None, folder: str | None, name: str | None, follow: bool, level: str | None, lines: int,
                  files: tuple[str, ...]) -> None:
-    """Show the end of the logs of a cluster's servers, or of one NODE, in the order of their times."""
+    """Show or follow the logs of a cluster's servers.
+
+    Prints the last entries of all servers, or of one NODE, sorted by time.
+    """
     layout = cluster_folder.load(chosen_folder(folder, name))
     nodes = [each for each in layout.nodes if node in (None, each.name)]
     if not nodes:
-        raise ClusterError(f"no server {node!r}; there are {', '.join(each.name for each in layout.nodes)}")
+        raise ClusterError(f"no server {node!r}; the servers are {', '.join(each.name for each in layout.nodes)}")
     check_names(nodes, files)
     level = level.upper() if level else None
     show = _Printer([each.name for each in nodes], level)
@@ -45,7 +51,7 @@ def logs_command(node: str | None, folder: str | None, name: str | None, follow:
 
 
 class _Printer:
-    """Prints entries; with the server's name before each line when there are several servers."""
+    """Prints entries, with the server's name before each line when there are several servers."""
 
     def __init__(self, names: list[str], level: str | None) -> None:
         self._width = max(map(len, names)) if len(names) > 1 else 0
@@ -69,7 +75,8 @@ def _follow(followers: list[Follower], show: _Printer) -> None:
     except KeyboardInterrupt as interrupt:
         if isinstance(interrupt, Terminated):
             raise
-        return  # Ctrl-C is how it ends
+        # Ctrl-C is the normal end of following.
+        return
     finally:
         for follower in followers:
             follower.close()

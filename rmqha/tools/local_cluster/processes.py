@@ -1,9 +1,9 @@
 """The processes of a cluster's servers: start, find and stop them, and report their state.
 
-A pid alone proves nothing, since another process may have it by now. The pid file therefore also holds the time at
-which the process began, and the process's command line must contain the path of the server's config file.
+A pid alone does not identify a server, since another process may have it by now. So the pid file also holds the time
+at which the process started, and the process's command line must contain the path of the server's config file.
 
-`Observer` determines a server's state from its process and from what the other servers know of it.
+`Observer` determines a server's state from its process and from what the other servers report about it.
 """
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from rmqha.tools.terminal import CannotAnswerError
 log = logging.getLogger("RocketmqTools")
 
 _START_TOLERANCE_S = 2.0
-_EXEC_WAIT_S = 10  # a thread of the kernel never has a command line
+# A kernel thread never has a command line.
+_EXEC_WAIT_S = 10
 _KILL_WAIT_S = 10
 
 
 def start(node: Node) -> subprocess.Popen[bytes]:
-    """Start a server in a session of its own, without a terminal; what it prints goes to its file."""
+    """Start a server in a session of its own, without a terminal; its output goes to its file."""
     node.log_folder.mkdir(parents=True, exist_ok=True)
     with open(node.output_file, "ab") as output:
         process = subprocess.Popen(
@@ -45,7 +46,7 @@ def start(node: Node) -> subprocess.Popen[bytes]:
 
 
 def find(node: Node) -> psutil.Process | None:
-    """A server's process; None when it does not run."""
+    """Return a server's process, or None when it does not run."""
     try:
         data = parse_json(node.pid_file.read_bytes(), "its text")
         process = psutil.Process(data["pid"])
@@ -55,7 +56,7 @@ def find(node: Node) -> psutil.Process | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        log.warning("%s is no pid file: %s", node.pid_file, error)
+        log.warning("%s is not a valid pid file: %s", node.pid_file, error)
         return None
     except psutil.Error as error:
         log.info("%s: %s", node.name, error)
@@ -63,19 +64,20 @@ def find(node: Node) -> psutil.Process | None:
 
 
 def _runs(process: psutil.Process, node: Node) -> bool:
-    """Whether it runs the server. Waits for its command line: it has none for a moment after it was started."""
+    """Return whether a process runs the server. Wait for its command line: just after its start it has none."""
     wait_until(lambda: process.cmdline() or process.status() == psutil.STATUS_ZOMBIE, _EXEC_WAIT_S)
     return str(node.config_file) in process.cmdline()
 
 
 def _began(process: psutil.Process) -> float:
-    """Seconds after the host's start; the time of day at which it began changes when the clock is set."""
-    boot_time = psutil.boot_time()  # first: psutil makes the other from it
+    """Return the start of a process in seconds after boot; setting the clock does not change this value."""
+    # Read first: psutil derives the other value from it.
+    boot_time = psutil.boot_time()
     return process.create_time() - boot_time
 
 
 def stop(nodes: Sequence[Node], timeout_s: float) -> dict[str, str]:
-    """End servers in good order, and after a time-out at once: node -> "stopped", "killed" or "did not run"."""
+    """Stop servers by SIGTERM, after a time-out by SIGKILL; map each to "stopped", "killed" or "did not run"."""
     running = {node.name: process for node in nodes if (process := find(node)) is not None}
     results = {node.name: "stopped" if node.name in running else "did not run" for node in nodes}
     for process in running.values():
@@ -86,7 +88,7 @@ def stop(nodes: Sequence[Node], timeout_s: float) -> dict[str, str]:
             results[name] = "killed"
             _signal(process, kill=True)
             if not ends(process, time.monotonic() + _KILL_WAIT_S):
-                raise ClusterError(f"{name} (pid {process.pid}) does not end, not even by SIGKILL: is a disk stuck?")
+                raise ClusterError(f"{name} (pid {process.pid}) survives SIGKILL: is a disk hanging?")
     for node in nodes:
         node.pid_file.unlink(missing_ok=True)
     return results
@@ -99,13 +101,13 @@ def _signal(process: psutil.Process, kill: bool) -> None:
         else:
             process.terminate()
     except psutil.NoSuchProcess:
-        log.info("pid %d has ended already", process.pid)
+        log.info("pid %d has already ended", process.pid)
     except psutil.AccessDenied:
-        raise ClusterError(f"pid {process.pid} is {process.username()}'s, who alone may stop it") from None
+        raise ClusterError(f"no permission to stop pid {process.pid}: it belongs to {process.username()}") from None
 
 
 def ends(process: psutil.Process, deadline: float) -> bool:
-    """Wait for a process, somebody else's child, to end; False when it lives on."""
+    """Wait for a process, not a child of ours, to end; return False when it still runs."""
     return wait_until(lambda: not _lives(process), deadline - time.monotonic())
 
 
@@ -117,27 +119,34 @@ def _lives(process: psutil.Process) -> bool:
 
 
 _ASK_TIMEOUT_MS = 2_000
-_CONNECTED = ("TRANSFER", "SUSPEND")  # of HAConnectionState
+# States of HAConnectionState.
+_CONNECTED = ("TRANSFER", "SUSPEND")
 
 
 class State(StrEnum):
-    """Of a server."""
+    """The state of a server."""
 
-    RUNNING = "running"  # serves; a broker is registered, a slave connected to its master too
-    STARTING = "starting"  # its process lives, but does not answer yet
-    NOT_REGISTERED = "not registered"  # it answers, but the name server does not list it
-    NOT_CONNECTED = "not connected"  # a slave that gets nothing from its master
-    NO_LEADER = "no leader"  # a controller that answers, and knows of none that leads
+    # It serves; a broker is registered, a slave is connected to its master too.
+    RUNNING = "running"
+    # Its process runs, but does not answer yet.
+    STARTING = "starting"
+    # It answers, but the name server does not list it.
+    NOT_REGISTERED = "not registered"
+    # A slave that receives nothing from its master.
+    NOT_CONNECTED = "not connected"
+    # A controller that answers, but knows no leader.
+    NO_LEADER = "no leader"
     STOPPED = "stopped"
-    ENDED = "ended"  # by itself, or killed by somebody
+    # It crashed, or another process killed it.
+    ENDED = "ended"
 
 
 @dataclass(frozen=True)
 class NodeState:
-    """A server at one moment; `rss` in bytes.
+    """The state of a server at one moment; `rss` is in bytes.
 
-    `is_leading`: whether a broker whose role the controller decides is the master; None when it does not say, or when
-    its role is its own.
+    `is_leading`: whether a broker whose role the controller decides is the master; None when it does not report that,
+    or when its role is fixed.
     """
 
     node: Node
@@ -148,14 +157,14 @@ class NodeState:
 
     @property
     def role(self) -> str:
-        """What it is at this moment."""
+        """The current role of the server."""
         if self.is_leading is None:
             return self.node.role
         return "MASTER" if self.is_leading else "SLAVE"
 
 
 class Observer:
-    """Asks the servers of a cluster; a context manager."""
+    """A context manager that asks the servers of a cluster for their states."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -169,16 +178,16 @@ class Observer:
         self._admin.__exit__(*exc)
 
     def states(self) -> list[NodeState]:
-        """Of all servers, in the layout's order."""
+        """Return the states of all servers, in the layout's order."""
         registered = self._registered()
         return [self._state_of(node, registered) for node in self._layout.nodes]
 
     def state_of(self, node: Node) -> NodeState:
-        """Of one server."""
+        """Return the state of one server."""
         return self._state_of(node, self._registered())
 
     def _registered(self) -> set[str] | None:
-        """The brokers' addresses that the name server lists; None when it gives no answer."""
+        """Return the broker addresses that the name server lists, or None when it does not answer."""
         if find(self._layout.namesrv) is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Starting a cluster's servers: persistently for `rmqha up`, or for the life of a program.
+"""Start a cluster's servers: persistently for `rmqha up`, or for the lifetime of a program.
 
 - `BringUp`: starts the servers that are not running, in order: the name server, a controller, the masters, the slaves.
 - `LocalCluster`: a whole cluster on this host, in its own folder, that ends with its program; for the quickstart and
@@ -22,17 +22,18 @@ from rmqha.tools.local_cluster.layout import ClusterError, Layout, Node
 from rmqha.tools.local_cluster.log_lines import end_of_logs
 from rmqha.tools.local_cluster.processes import Observer, State
 
-# A slave that comes before its master, or a master before the name server, has to try again, seconds later: so each
-# group is given some time even when nobody asked to wait.
+# A slave that starts before its master, or a master that starts before the name server, retries only seconds later. So
+# each group is given some time before the next, even without --wait.
 PATIENCE_S = 5.0
 _GOOD_ENOUGH = (State.RUNNING, State.NOT_CONNECTED)
 
 
 class Servers:
-    """The servers that this program has started: each is a process of its own, whose end is noticed."""
+    """The servers that this program has started as processes of their own; notices when one of them ends."""
 
     def __init__(self) -> None:
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}  # by the server's name, those that should run
+        # The servers that should run, by name.
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, node: Node) -> subprocess.Popen[bytes]:
         """Start a server."""
@@ -40,7 +41,7 @@ class Servers:
         return process
 
     def ended(self, nodes: Iterable[Node]) -> tuple[Node, int] | None:
-        """The first of `nodes` that has ended by itself, and its exit code."""
+        """Return the first of `nodes` that has ended without being stopped, and its exit code; None if all run."""
         for node in nodes:
             process = self.processes.get(node.name)
             code = None if process is None else process.poll()
@@ -49,7 +50,7 @@ class Servers:
         return None
 
     def kill(self, node: Node) -> None:
-        """End a server as a crash does: SIGKILL."""
+        """Kill a server by SIGKILL, like a crash."""
         process = self.processes.pop(node.name, None)
         if process is not None:
             process.kill()
@@ -57,7 +58,7 @@ class Servers:
             node.pid_file.unlink(missing_ok=True)
 
     def stop(self, nodes: Iterable[Node], timeout_s: float) -> None:
-        """End servers at the same time; what does not end in time is killed."""
+        """Stop servers in parallel; one that does not end in time is killed."""
         running = [(node, self.processes[node.name]) for node in nodes if node.name in self.processes]
         for _node, process in running:
             process.send_signal(signal.SIGTERM)
@@ -72,7 +73,7 @@ class Servers:
 
 
 class BringUp:
-    """One `rmqha up`. `tell` is called with a line for each server that is started."""
+    """One run of `rmqha up`. `tell` is called with a line for each server that is started."""
 
     def __init__(self, layout: Layout, tell: Callable[[str], None]) -> None:
         self._layout = layout
@@ -80,15 +81,16 @@ class BringUp:
         self._servers = Servers()
 
     def run(self, wait: bool, timeout_s: float) -> None:
-        """Start, and with `wait` until all brokers are registered and all slaves connected.
+        """Start the missing servers; with `wait`, wait until all brokers are registered and all slaves connected.
 
-        ClusterError when a server ends, or when waiting takes longer than `timeout_s`, with the end of its log.
+        ClusterError with the end of its log when a server ends, or when waiting takes longer than `timeout_s`.
         """
         missing = [node for node in self._layout.nodes if processes.find(node) is None]
         layout.check_free(missing)
         deadline = time.monotonic() + timeout_s
         with Observer(self._layout) as observer:
-            groups = self._layout.start_groups  # before there is a store
+            # Read now: the order depends on whether stores exist, and the servers create them.
+            groups = self._layout.start_groups
             for group in groups:
                 for node in group:
                     if node in missing:
@@ -114,8 +116,8 @@ class BringUp:
                     self._check_lives()
                 return state is State.RUNNING
             if not wait_until(runs, deadline - time.monotonic()):
-                raise ClusterError(f"waited in vain for {node.name} ({node.address}): it is {state}. Give it more "
-                                   f"time with --timeout, or read why:\n{end_of_logs(node)}")
+                raise ClusterError(f"timed out waiting for {node.name} ({node.address}, state: {state}). Increase "
+                                   f"--timeout, or see its output and log:\n{end_of_logs(node)}")
 
     def _give_time(self, observer: Observer, group: Sequence[Node]) -> None:
         def is_good_enough() -> bool:
@@ -127,22 +129,22 @@ class BringUp:
         ended = self._servers.ended(self._layout.nodes)
         if ended is not None:
             node, code = ended
-            raise ClusterError(f"{node.name} has ended with code {code}; the others go on (`rmqha ps`). The end of "
-                               f"its output and log:\n{end_of_logs(node)}")
+            raise ClusterError(f"{node.name} ended with exit code {code}; the other servers keep running (see `rmqha "
+                               f"ps`). The end of its output and log:\n{end_of_logs(node)}")
 
 
 STOP_TIMEOUT_S = 15
 
 
 class LocalCluster:
-    """A name server, and one broker for each file of a conf folder, with ports and store folders of their own.
+    """A name server, and one broker per file of a conf folder, each with its own ports and store folder.
 
         with LocalCluster(Path("conf/2m-2s-sync"), Path("/tmp/play"), first_port=21000) as cluster:
             cluster.start(cluster.name_server)
             for broker in cluster.brokers:
                 cluster.start(broker)
 
-    Where the files have enableControllerMode=true there is a controller, too. On leaving all processes are ended.
+    If a file has enableControllerMode=true, there is a controller too. On exit all processes are stopped.
     """
 
     def __init__(self, conf_folder: Path, folder: Path, first_port: int) -> None:
@@ -157,7 +159,7 @@ class LocalCluster:
 
     @property
     def controller(self) -> Node | None:
-        """The controller, where there is one."""
+        """The controller, if there is one."""
         return next(iter(self.layout.controllers), None)
 
     @property
@@ -167,46 +169,46 @@ class LocalCluster:
 
     @property
     def masters(self) -> list[Node]:
-        """The brokers that take messages, or may."""
+        """The brokers that are masters, or may become one."""
         return [broker for broker in self.brokers if not broker.is_slave]
 
     @property
     def slaves(self) -> list[Node]:
-        """The brokers that copy."""
+        """The slaves."""
         return self.layout.slaves
 
     def start(self, server: Node) -> None:
-        """Start a server's process; its home is the cluster's folder."""
+        """Start a server's process, with the cluster's folder as its home."""
         self.started.start(server)
 
     def check_alive(self) -> None:
-        """ClusterError when a process that was started has ended by itself."""
+        """Check the started processes; ClusterError when one has ended without being stopped."""
         ended = self.started.ended(self.layout.nodes)
         if ended is not None:
             server, code = ended
-            raise ClusterError(f"{server.name} ended with code {code}; it printed:\n{server.tail()}")
+            raise ClusterError(f"{server.name} ended with exit code {code}; its output:\n{server.tail()}")
 
     def wait_until(self, predicate: Callable[[], bool], timeout_s: float, what: str) -> None:
-        """Wait for a condition (`what`, for people); ClusterError when time is over or a server ends meanwhile."""
+        """Wait for a condition, described by `what`; ClusterError after `timeout_s`, or when a server ends."""
         def come() -> bool:
             if predicate():
                 return True
             self.check_alive()
             return False
         if not wait_until(come, timeout_s):
-            raise ClusterError(f"waited {timeout_s:.0f} s in vain for: {what}")
+            raise ClusterError(f"timed out after {timeout_s:.0f} s waiting for: {what}")
 
     def kill(self, server: Node) -> None:
-        """End a server as a crash does: SIGKILL."""
+        """Kill a server by SIGKILL, like a crash."""
         self.started.kill(server)
 
     def stop(self) -> None:
-        """End all: slaves first, the name server last; what does not end within 15 s is killed. Idempotent."""
+        """Stop all servers: controllers first, the name server last; after 15 s they are killed. Idempotent."""
         for group in (self.layout.controllers, self.slaves, self.masters, [self.name_server]):
             self.started.stop(group, STOP_TIMEOUT_S)
 
     def pairs(self) -> list[tuple[Node, Node]]:
-        """Each slave with its master: (master, slave)."""
+        """Return each slave with its master, as (master, slave)."""
         return [(master, slave) for master in self.masters for slave in self.slaves
                 if slave.broker_name == master.broker_name]
 
@@ -219,11 +221,12 @@ class LocalCluster:
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """While it lasts SIGTERM and SIGHUP end the program as an exception does, so that everything is cleaned up."""
+    """Within this context SIGTERM and SIGHUP raise SystemExit, so that everything is cleaned up."""
     came: list[int] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
-        if not came:  # another one does not disturb the cleaning up
+        # A second signal must not interrupt the cleanup.
+        if not came:
             came.append(number)
             sys.exit(128 + number)
     before = {number: signal.signal(number, end) for number in ending_signals() if number != signal.SIGINT}

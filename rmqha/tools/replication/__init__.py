@@ -1,1 +1,1 @@
-"""Replication, seen and received: `rmqha ha`."""
+"""Replication status, log reception and role changes: `rmqha ha`."""

@@ -1,4 +1,4 @@
-"""What brokers answer when all are asked at the same time: one that stands still holds up nobody else's answer."""
+"""Questions to many brokers at the same time, so that a slow one does not delay the others' answers."""
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -14,7 +14,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _MAX_ASKED_AT_ONCE = 32
-_MARGIN_S = 0.5  # for the threads to notice that their time is up
+# Time for the threads to notice that their time-out has expired.
+_MARGIN_S = 0.5
 _OF_SCRUBBING = frozenset({
     "haScrubPosition", "haScrubRoundBegin", "haScrubRoundEnd", "haScrubUnscrubbedMs", "haScrubRounds",
     "haScrubComparedBytes", "haScrubDifferences", "haScrubFirstDifference", "haVerifiedBytes", "haVerifyFailures",
@@ -23,33 +24,35 @@ _OF_SCRUBBING = frozenset({
 
 @dataclass(frozen=True)
 class Told:
-    """What one broker has answered at one look; `error` says why it has not."""
+    """One broker's answers in one poll; `error` is the reason when it has none."""
 
     broker: Broker
     config: dict[str, str] = field(default_factory=dict)
     table: dict[str, str] = field(default_factory=dict)
-    info: HARuntimeInfo | None = None  # None: it does not know the question, as 4.9
+    # None: it does not know the request, like 4.9.
+    info: HARuntimeInfo | None = None
     error: str = ""
-    alive: bool = True  # False: it gave no answer; an answer that is an error is one
+    # False: it did not answer. An error counts as an answer.
+    alive: bool = True
 
     @property
     def answered(self) -> bool:
-        """Whether there is anything to judge by."""
+        """True if the broker answered all questions."""
         return not self.error
 
     @property
     def max_offset(self) -> int:
-        """The end of its log."""
+        """The end offset of the broker's log."""
         return max(0, self.number("commitLogMaxOffset"))
 
     @property
     def min_offset(self) -> int:
-        """The beginning of its log; it tells -1 when there is no file."""
+        """The first offset of the broker's log; it reports -1 when it has no file."""
         return max(0, self.number("commitLogMinOffset"))
 
     @property
     def role(self) -> str:
-        """Its brokerRole; what it is at the moment, with roles that change by request."""
+        """The broker's brokerRole, or its current role if its role can change at run time."""
         moving = self.table.get("haRole")
         if moving is not None:
             return "SLAVE" if moving == "slave" else self.config.get("brokerRole", "").replace("SLAVE", "ASYNC_MASTER")
@@ -57,27 +60,27 @@ class Told:
 
     @property
     def waits_for_role(self) -> bool:
-        """Whether its role is given by others, and nobody has: it is no master, and follows nobody."""
+        """True if the broker is still waiting for its role: it is not a master and follows none."""
         return self.table.get("haRole") == "slave" and not self.table.get("haMasterAddress")
 
     @property
     def ha_address(self) -> str:
-        """Where it tells its slaves to connect."""
+        """The HA address that the broker announces to its slaves."""
         return f"{self.config.get('brokerIP2', '')}:{self.config.get('haListenPort', '')}"
 
     @property
     def follows(self) -> str:
-        """The master's HA address that it uses; "" when it does not tell."""
+        """The HA address of the master that the broker follows; "" when it does not report that."""
         client = self.info.haClientRuntimeInfo if self.info is not None and not self.info.master else None
         return (self.table.get("haMasterAddress") or (client.masterAddr if client is not None else None)
                 or self.config.get("haMasterAddress") or "")
 
     def number(self, key: str, default: int = 0) -> int:
-        """A number of its runtime table; an error for people when it is not a number."""
+        """Return a number of the broker's runtime table; CannotAnswerError when it is not a number."""
         return number(self.table, key, self.broker.address, default)
 
     def check_numbers(self) -> None:
-        """CannotAnswerError when a number that all are judged by is not one."""
+        """Check the numbers that every broker is judged by; CannotAnswerError when one is not a number."""
         told = [key for key in self.table if "SilenceMs" in key or "Retransmits" in key or key in _OF_SCRUBBING]
         for key in ("commitLogMaxOffset", "commitLogMinOffset", *told):
             self.number(key)
@@ -86,7 +89,7 @@ class Told:
             self.setting(key, 0)
 
     def setting(self, key: str, default: int) -> int:
-        """A number of its config."""
+        """Return a number of the broker's config."""
         return number(self.config, key, self.broker.address, default)
 
 
@@ -94,16 +97,16 @@ Look = dict[Broker, Told]
 
 
 def ask_all(admin: ClusterAdmin, brokers: Iterable[Broker], before: Look | None = None) -> Look:
-    """Ask each broker of itself; of those in `before` the config is known. Ends within the time-out of one answer."""
+    """Ask all brokers about themselves, within the time-out of one answer; configs in `before` are not asked again."""
     known = before or {}
     return in_parallel(lambda broker: _ask(admin, broker, known.get(broker)), list(brokers), admin.timeout_millis,
                        lambda broker: _late(broker, admin.timeout_millis))
 
 
 def in_parallel(ask: Callable[[K], V], keys: list[K], timeout_ms: float, late: Callable[[K], V]) -> dict[K, V]:
-    """`ask` of each key, at the same time; `late` of those that are not there in time."""
+    """Call `ask` for all keys in parallel; return `late` of a key whose answer is not there in time."""
     answers: dict[K, V] = {}
-    changed = threading.Condition()  # announces: an answer more; guards answers
+    changed = threading.Condition()  # notified for each answer; guards answers
 
     def run(key: K) -> None:
         answer = ask(key)
@@ -138,5 +141,5 @@ def _ask(admin: ClusterAdmin, broker: Broker, before: Told | None) -> Told:
 
 
 def _late(broker: Broker, timeout_ms: float) -> Told:
-    return Told(broker, error=f"the broker {broker.address} answers too slowly: not all within {timeout_ms / 1000:g} s."
-                              " Is it overloaded? --timeout waits longer", alive=False)
+    return Told(broker, error=f"broker {broker.address} is too slow: not all answers within {timeout_ms / 1000:g} s. "
+                              "Is it overloaded? Increase --timeout to wait longer", alive=False)

@@ -1,9 +1,9 @@
-"""What the controllers of automatic failover say of brokers, and who of them may become the master.
+"""The controllers' view of brokers in automatic failover: their leader, the replicas, and which may become the master.
 
-    configs of brokers, or --controller --> addresses --all at once--> ControllerViews --> the one that leads
-    its replicas, its elect policy, what each replica tells of itself --> FailoverView, and what is wrong with it
+    configs of brokers, or --controller --> addresses --all at once--> ControllerViews --> the leader
+    its replicas, its elect policy, each replica's own report --> FailoverView, and the faults in it
 
-What controllers say of a broker name, as text.
+`failover_lines` prints the view of a broker name as text.
 """
 from collections.abc import Iterable
 
@@ -15,15 +15,16 @@ from rmqha.tools.replication.ask import Told, in_parallel
 from rmqha.tools.replication.views import ControllerView, FailoverView, Fault, ReplicaView
 from rmqha.tools.terminal import CannotAnswerError, cell, counted, render_table
 
-_NOT_HEARD = "the controller does not hear from it"
-_NOT_IN_SYNC = "it is not in the sync-state set, so it may lack what was acknowledged"
-_ONLY_IF = "only when nobody in sync lives (enableElectUncleanMaster), and what it lacks is lost then"
+_NOT_HEARD = "the controller gets no heartbeat from it"
+_NOT_IN_SYNC = "it is not in the sync-state set, so it may lack acknowledged messages"
+_ONLY_IF = "only when no in-sync replica is alive (enableElectUncleanMaster); the messages that it lacks are lost then"
 
-Position = tuple[int, int]  # the last epoch of a replica, and where its log ends
+# The last epoch of a replica, and the end of its log.
+Position = tuple[int, int]
 
 
 def split_addresses(text: str) -> list[str]:
-    """The controllers of `host:port;host:port`; CannotAnswerError when one has another form."""
+    """Split `host:port;host:port` into controller addresses; CannotAnswerError when one is invalid."""
     addresses = [part.strip() for part in text.split(";") if part.strip()]
     for address in addresses:
         parsed_address(address, "the controller")
@@ -31,14 +32,14 @@ def split_addresses(text: str) -> list[str]:
 
 
 def controllers_of(config: dict[str, str]) -> list[str]:
-    """The controllers that a broker's settings name; none when its role is not theirs to choose."""
+    """Return the controllers that a broker's settings name; none when controllers do not choose its role."""
     if config.get("enableControllerMode") != "true":
         return []
     return [part.strip() for part in config.get("controllerAddr", "").split(";") if part.strip()]
 
 
 class Controllers:
-    """Asks controllers; each is asked once for who leads, however many broker names are looked at."""
+    """Asks controllers; each is asked for the leader only once, for any number of broker names."""
 
     def __init__(self, admin: ClusterAdmin, given: Iterable[str] = ()) -> None:
         self._admin = admin
@@ -47,12 +48,12 @@ class Controllers:
         self._unclean: dict[str, bool] = {}
 
     def look(self, name: str, told: Iterable[Told]) -> FailoverView | None:
-        """What they say of a broker name, whose brokers have told this; None when none of those has a controller."""
+        """Return the controllers' view of a broker name; None when no controller is given or named by its brokers."""
         addresses = list(dict.fromkeys([*self._given, *(each for one in told for each in controllers_of(one.config))]))
         return self.look_at(name, addresses) if addresses else None
 
     def look_at(self, name: str, addresses: list[str]) -> FailoverView:
-        """What these controllers say of a broker name."""
+        """Return the view that these controllers have of a broker name."""
         view = FailoverView(self.ask(addresses))
         view.leader = leader_of(view.controllers)
         if not view.leader:
@@ -68,11 +69,11 @@ class Controllers:
         return view
 
     def ask(self, addresses: list[str]) -> list[ControllerView]:
-        """Each controller."""
+        """Ask each controller for its metadata."""
         timeout_ms = self._admin.timeout_millis
         new = [address for address in addresses if address not in self._views]
         self._views |= in_parallel(self._ask, new, timeout_ms, lambda address: ControllerView(
-            address, error=f"the controller {address} gives no answer within {timeout_ms / 1000:g} s")) if new else {}
+            address, error=f"controller {address} did not answer within {timeout_ms / 1000:g} s")) if new else {}
         return [self._views[address] for address in addresses]
 
     def _ask(self, address: str) -> ControllerView:
@@ -90,7 +91,7 @@ class Controllers:
         return self._unclean[leader]
 
     def _positions(self, info: ReplicasInfo) -> dict[str, Position | None]:
-        """Where each replica is, by its address; None of those that do not tell."""
+        """Return the position of each replica by its address; None for a replica that does not report it."""
         addresses = [each.brokerAddress for each in (*info.inSyncReplicas, *info.notInSyncReplicas)
                      if each.brokerAddress]
         return in_parallel(self._position, addresses, self._admin.timeout_millis, lambda _: None) if addresses else {}
@@ -104,7 +105,7 @@ class Controllers:
 
 
 def leader_of(controllers: list[ControllerView]) -> str:
-    """The address of the one that leads: its own word counts most; "" when nobody knows one."""
+    """Return the leader's address, preferably by its own report; "" when no controller knows a leader."""
     told = [each.address for each in controllers if each.is_leader] or [each.leader for each in controllers]
     return next(filter(None, told), "")
 
@@ -136,26 +137,26 @@ def _replica(view: FailoverView, identity: ReplicaIdentity, in_sync: bool, posit
 
 
 def faults_of(view: FailoverView, name: str, registered: str, told: Iterable[Told]) -> list[Fault]:
-    """What is wrong: with the controllers, with what they know of a broker name, and whether it can fail over.
+    """Return the faults of the controllers, of their view of a broker name, and of its ability to fail over.
 
-    `registered`: the master's address at the name servers; "" when there is none.
+    `registered`: the master's address at the name servers; "" when it has none.
     """
     answers = list(told)
     faults = controller_faults(view.controllers)
     if not view.leader:
         return faults
     if not view.known:
-        return [*faults, Fault(Status.CRITICAL, f"the controller {view.leader} does not know {name}: has any of its "
-                               "brokers enableControllerMode=true, and the right controllerAddr?")]
+        return [*faults, Fault(Status.CRITICAL, f"controller {view.leader} does not know {name}: check that its "
+                               "brokers have enableControllerMode=true and the right controllerAddr")]
     outside = [each.broker.address for each in answers if each.answered and not controllers_of(each.config)]
-    faults += [Fault(Status.WARNING, f"{address} has no enableControllerMode=true: it follows no role that the "
-                     "controller gives", address) for address in outside]
+    faults += [Fault(Status.WARNING, f"{address} does not have enableControllerMode=true: it ignores the roles that "
+                     "the controller assigns", address) for address in outside]
     if view.master_id is None:
         reasons = "; ".join(f"{each.address}: {each.why_not}" for each in view.replicas if each.why_not)
-        return [*faults, Fault(Status.CRITICAL, "the controller has no master for it, and nobody it may choose"
+        return [*faults, Fault(Status.CRITICAL, "the controller has no master for it, and no replica that it may elect"
                                + (f" ({reasons})" if reasons else ""))]
     if registered and registered != view.master:
-        faults.append(Fault(Status.CRITICAL, f"the controller's master is {view.master}, the name server's "
+        faults.append(Fault(Status.CRITICAL, f"the controller's master is {view.master}, but the name server lists "
                             f"{registered}"))
     faults += [Fault(Status.WARNING, f"replica {each.broker_id} at {each.address}: {_NOT_HEARD}", each.address)
                for each in view.replicas if not each.alive and not each.is_master]
@@ -163,29 +164,29 @@ def faults_of(view: FailoverView, name: str, registered: str, told: Iterable[Tol
                  default=1)
     if len(view.sync_state_set) < wanted:
         faults.append(Fault(Status.CRITICAL, f"the sync-state set has {counted(len(view.sync_state_set), 'replica')}, "
-                            f"minInSyncReplicas={wanted}: nothing is acknowledged"))
+                            f"minInSyncReplicas={wanted}: no message is acknowledged"))
     if not any(each.may_lead for each in view.replicas if not each.is_master):
-        faults.append(Fault(Status.WARNING, "no other replica may become the master now: a failover would have to wait "
-                            "for this one"))
+        faults.append(Fault(Status.WARNING, "no other replica may become the master now: if this master fails, "
+                            "there will be no failover until it returns"))
     return faults
 
 
 def controller_faults(controllers: list[ControllerView]) -> list[Fault]:
-    """What is wrong with the controllers themselves."""
+    """Return the faults of the controllers themselves."""
     silent = [each for each in controllers if each.error]
     answering = [each for each in controllers if not each.error]
     if not answering:
-        return [Fault(Status.CRITICAL, "no controller answers, so a master that is lost is not replaced, and one that "
-                      f"goes on stops acknowledging when its lease ends: {'; '.join(each.error for each in silent)}")]
+        return [Fault(Status.CRITICAL, "no controller answers: a failed master is not replaced, and a running one "
+                      f"stops acknowledging when its lease expires: {'; '.join(each.error for each in silent)}")]
     faults = [Fault(Status.WARNING, each.error, each.address) for each in silent]
     if not leader_of(answering):
-        return [*faults, Fault(Status.CRITICAL, "no controller leads: of RocketMQ's more than half have to live, "
+        return [*faults, Fault(Status.CRITICAL, "no controller leads: RocketMQ's need a majority of them alive, "
                                "rmqha's need their etcd")]
     leaders = sorted({each.leader for each in answering if each.leader})
     if len(leaders) > 1:
-        faults.append(Fault(Status.WARNING, f"the controllers name different leaders: {', '.join(leaders)}; that is "
-                            "so while the leadership changes"))
-    faults += [Fault(Status.WARNING, f"the controller {each.address} knows of no leader") for each in answering
+        faults.append(Fault(Status.WARNING, f"the controllers name different leaders: {', '.join(leaders)}; this is "
+                            "normal only while the leadership changes"))
+    faults += [Fault(Status.WARNING, f"controller {each.address} knows no leader") for each in answering
                if not each.leader]
     return faults
 
@@ -195,7 +196,7 @@ _RIGHT = {"id", "epoch", "log ends at"}
 
 
 def failover_lines(view: FailoverView) -> list[str]:
-    """The controllers, the decision that holds, and the replicas."""
+    """Return the controllers, their current decision, and the replicas as lines of text."""
     lines = [f"controller {', '.join(map(_controller, view.controllers))}"]
     if not view.known:
         return lines
@@ -212,7 +213,7 @@ def _controller(view: ControllerView) -> str:
         return f"{view.address} UNREACHABLE"
     if view.is_leader:
         return f"{view.address} leads" + (f" ({cell(view.leader_id)})" if view.leader_id else "")
-    return f"{view.address} " + ("stands by" if view.leader else "knows of no leader")
+    return f"{view.address} " + ("stands by" if view.leader else "knows no leader")
 
 
 def _cells(each: ReplicaView) -> tuple[str, ...]:

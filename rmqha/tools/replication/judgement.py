@@ -2,11 +2,11 @@
 
 - `match`: finds the connection of each slave that the name server lists. An rmqha slave identifies itself in a
   handshake and reports the address of its end. A Java slave does neither: a connection from its host counts as its own
-  while it acknowledges what the slave holds. Connections left over are unregistered slaves or receivers.
-- `judge_slave`: judges by the slave's report, its master's report, and how both logs change between two looks. An
-  rmqha broker and 5.1.4 report their connections. A 4.9 broker reports none: then only a log that follows the master's
-  is a proof. A fact that can't be known is UNKNOWN, never OK.
-- `judge_all`: the problems. `ha status`, `check ha` and `doctor` share these rules.
+  as long as it acknowledges what the slave holds. Connections left over are unregistered slaves or receivers.
+- `judge_slave`: judges by the slave's report, its master's report, and how both logs change between two polls. rmqha
+  and 5.1.4 brokers report their connections. A 4.9 broker reports none: then the only proof is a log that follows the
+  master's. A fact that can't be known is UNKNOWN, never OK.
+- `judge_all`: returns the problems. `ha status`, `check ha` and `doctor` share these rules.
 """
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,36 +23,37 @@ from rmqha.tools.terminal import cell, counted
 
 _SLAVE, _REPORTED, _RETRANSMITS, _LAG_MS = (
     "haSlave_", "haSlaveSilenceMs_", "haSlaveRetransmits_", "haSlaveLagMs_")
-_CONNECTED = "CONNECTED"  # 5.1.4 does not tell more
+# 5.1.4 reports no more than that.
+_CONNECTED = "CONNECTED"
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection to a slave, as its master tells it."""
+    """A connection to a slave, as its master reports it."""
 
     info: HAConnectionRuntimeInfo
     state: str
-    identity: str  # "" when the slave has not said who it is
+    identity: str  # "" when the slave has not identified itself
     silence_ms: int | None
     retransmits: int  # in a row, of the same bytes to the slave
     lag_ms: int | None
 
     @property
     def address(self) -> str:
-        """The slave's end."""
+        """The address of the slave's end."""
         return self.info.addr or ""
 
     @property
     def host(self) -> str:
-        """The slave's end without its port."""
+        """The address of the slave's end, without its port."""
         return self.address.rpartition(":")[0]
 
 
 @dataclass
 class Matches:
-    """Slaves with their connections, and what is left over. `unsure`: another look may tell.
+    """Slaves with their connections, and the connections left over. `unsure`: another poll may decide.
 
-    `maybe`: slaves of which one of those left may be, from another host than the slave's.
+    `maybe`: slaves to which one of the connections left may belong, although it is from another host.
     """
 
     connections: dict[Broker, Connection] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class Matches:
 
 
 def connections_of(master: Told) -> list[Connection]:
-    """All that the master serves."""
+    """Return all connections that the master serves."""
     if master.info is None:
         return []
     return [_connection(each, master) for each in master.info.haConnectionInfo]
@@ -77,7 +78,7 @@ def _connection(info: HAConnectionRuntimeInfo, master: Told) -> Connection:
 
 
 def match(looks: Sequence[Look], master: Broker, slaves: Sequence[Broker]) -> Matches:
-    """By the last look; the earlier ones tell whether a connection fits to a slave that does not say which is its."""
+    """Match slaves and connections by the last poll; earlier ones tell which slave a silent connection fits."""
     now = looks[-1]
     found = Matches(left=connections_of(now[master]))
     for slave in slaves:
@@ -88,7 +89,8 @@ def match(looks: Sequence[Look], master: Broker, slaves: Sequence[Broker]) -> Ma
             if each.identity in names and each.identity or own and each.address == own:
                 _take(found, slave, each)
                 break
-    for slave in sorted(slaves, key=lambda each: not now[each].answered):  # the dead take what is left
+    # Slaves that do not answer get what is left.
+    for slave in sorted(slaves, key=lambda each: not now[each].answered):
         if slave not in found.connections:
             _find(looks, master, slave, found)
     return found
@@ -100,10 +102,10 @@ def _take(found: Matches, slave: Broker, connection: Connection) -> None:
 
 
 def _find(looks: Sequence[Look], master: Broker, slave: Broker, found: Matches) -> None:
-    """A connection for a slave that does not say which is its own, or whose end is another one behind a proxy."""
+    """Find the connection of a slave that does not report its own, or whose end differs because of a proxy."""
     told = looks[-1][slave]
     if told.table.get("haClientAddress") == "":
-        return  # it says that it has none
+        return  # it reports that it has none
     behind_proxy = bool(told.table.get("haClientAddress"))
     host = slave.address.rpartition(":")[0]
     for each in found.left:
@@ -119,7 +121,7 @@ def _find(looks: Sequence[Look], master: Broker, slave: Broker, found: Matches) 
 
 
 def _fits(looks: Sequence[Look], master: Broker, slave: Broker, connection: Connection) -> bool | None:
-    """Whether a connection acknowledges what the slave holds, no less and no more; None: not known yet."""
+    """Return whether a connection acknowledges exactly what the slave holds; None: not known yet."""
     held = [look[slave].max_offset for look in looks]
     acks = [next((each.info.slaveAckOffset for each in connections_of(look[master])
                   if each.address == connection.address), None) for look in looks]
@@ -138,16 +140,17 @@ _HEARTBEAT_MS = 5000
 _SILENCE_MARGIN_MS = 1000
 _LOST_IN_A_ROW = 4  # within 3 s
 _SERVING = ("TRANSFER", "SUSPEND")
-_ENDED = ("OFFSET_REFUSED", "APPEND_FAILED", "DIVERGED", "SHUTDOWN")  # states of a slave that needs a hand
-_PROBE = "--probe sends one message and looks for it"
+# States of a slave that needs manual action.
+_ENDED = ("OFFSET_REFUSED", "APPEND_FAILED", "DIVERGED", "SHUTDOWN")
+_PROBE = "--probe sends one message and waits for it to arrive"
 
-# (slave's table, master's) -> the broker at an HA address: "" the master itself, None nobody tells
+# (HA address, master's answers) -> the broker at the HA address; "": the master itself, None: unknown.
 Whose = Callable[[str, Told], str | None]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One slave that the name server lists, as all looks saw it; `maybe`: a connection of nobody known may be its."""
+    """One slave that the name server lists, over all polls; `maybe`: an unidentified connection may be its own."""
 
     slave: Broker
     master: Broker
@@ -155,7 +158,7 @@ class Case:
     connection: Connection | None
     maybe: bool
     whose: Whose
-    probe_offset: int | None = None  # of a message that was sent to the master meanwhile
+    probe_offset: int | None = None  # of a message sent to the master meanwhile
 
     @property
     def told(self) -> Told:
@@ -169,42 +172,42 @@ class Case:
 
     @property
     def master_tells(self) -> bool:
-        """Whether the master knows of connections."""
+        """True if the master reports its connections."""
         return self.master_told.info is not None
 
     @property
     def held(self) -> list[int]:
-        """The end of the slave's log at each look; what its connection has acknowledged is as good."""
+        """The end of the slave's log in each poll."""
         return [look[self.slave].max_offset for look in self.looks]
 
     @property
     def wanted(self) -> list[int]:
-        """The end of the master's log at each look."""
+        """The end of the master's log in each poll."""
         return [look[self.master].max_offset for look in self.looks]
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it held more at one look than its master at the next."""
+        """True if the slave's log was longer in one poll than its master's in the next."""
         return any(held > wanted for held, wanted in zip(self.held, self.wanted[1:]))
 
     @property
     def grew(self) -> bool:
-        """Whether the slave's log has grown while it was looked at."""
+        """True if the slave's log has grown during the polls."""
         return self.held[-1] > self.held[0]
 
     @property
     def stands_still(self) -> bool:
-        """Whether it lacked something at the first look, and still does not have a byte more."""
+        """True if the slave was behind in the first poll and has received nothing since."""
         return len(self.looks) > 1 and not self.grew and self.held[-1] < self.wanted[0]
 
     @property
     def lacks_probe(self) -> bool:
-        """Whether a message was sent to its master, and nothing has come to it since."""
+        """True if a probe was sent to the master and has not arrived at the slave."""
         return self.probe_offset is not None and not self.grew and self.held[-1] <= self.probe_offset
 
     @property
     def is_undecided(self) -> bool:
-        """Whether another look may tell more."""
+        """True if another poll may decide the slave's state."""
         if not self.told.answered or not self.master_told.answered or self.is_ahead:
             return False
         if self.lacks_probe:
@@ -216,7 +219,7 @@ class Case:
 
 
 def _tells(told: Told) -> bool:
-    """Whether a slave knows of its connection."""
+    """Return whether a slave reports its connection."""
     return "haClientState" in told.table
 
 
@@ -244,17 +247,17 @@ def _judge_role(case: Case, view: SlaveView) -> bool:
     told, broker = case.told, case.slave
     name, number = told.config.get("brokerName", broker.name), told.setting("brokerId", broker.broker_id)
     if name != broker.name or number != broker.broker_id and "haRole" not in told.table:
-        view.judge(Status.CRITICAL, "NO_SLAVE", f"at its address {name} {number} answers: the name server's list is "
-                   "stale, or two brokers register one address")
+        view.judge(Status.CRITICAL, "NO_SLAVE", f"broker {name} {number} answers at its address: the name server's "
+                   "list is stale, or two brokers register the same address")
     elif told.role not in ("SLAVE", ""):
-        view.judge(Status.CRITICAL, "NO_SLAVE", f"its brokerRole is {told.role}: it replicates from nobody")
+        view.judge(Status.CRITICAL, "NO_SLAVE", f"its brokerRole is {told.role}: it does not replicate")
     else:
         return False
     return True
 
 
 def _judge_own_word(case: Case, view: SlaveView) -> bool:
-    """A slave that knows of its connection, and has none that works."""
+    """Judge a slave that reports its connection, when that does not work."""
     table, told = case.told.table, case.told
     if "haDivergedReason" in table:
         view.judge(Status.CRITICAL, "DIVERGED", diverged_text(table))
@@ -263,9 +266,9 @@ def _judge_own_word(case: Case, view: SlaveView) -> bool:
         return False
     state, error = table["haClientState"], table.get("haClientLastError", "")
     if state in _ENDED:
-        view.judge(Status.CRITICAL, state, error or "its store.log says why")
+        view.judge(Status.CRITICAL, state, error or "see its store.log")
     elif table.get("haClientAddress") == "" or state not in _SERVING and case.connection is None:
-        where = told.follows or "nobody: it knows no master's address yet"
+        where = told.follows or "no master: it does not know a master's address yet"
         view.judge(Status.CRITICAL, "NOT_CONNECTED", error or f"it follows {where}; its connection is {state}")
     else:
         return False
@@ -273,84 +276,87 @@ def _judge_own_word(case: Case, view: SlaveView) -> bool:
 
 
 def diverged_text(table: dict[str, str]) -> str:
-    """From where on a slave's log or queues are not its master's, and how it knows."""
+    """Return the offset from which a slave's log or queues differ from its master's, and the evidence."""
     return f"from offset {table.get('haDivergedOffset', '?')} on: {table.get('haDivergedReason', '')}"
 
 
 def _judge_address(case: Case, view: SlaveView) -> bool:
-    """A slave that follows somebody else than the master of its name, or that its master does not know."""
-    if case.connection is not None:  # by another of the master's addresses, or by a proxy
+    """Judge a slave that follows another server than the master of its name, or that its master does not know."""
+    # With a connection, it uses another of the master's addresses, or a proxy.
+    if case.connection is not None:
         return False
     follows, master = case.told.follows, case.master_told.ha_address
     other = "" if not follows or same_address(follows, master) else case.whose(follows, case.master_told)
     unknown_to_master = case.master_tells and not case.maybe
     if other == "":
         if unknown_to_master:
-            view.judge(Status.CRITICAL, "NOT_CONNECTED", "its master has no connection that acknowledges what it holds")
+            view.judge(Status.CRITICAL, "NOT_CONNECTED", "its master has no connection that acknowledges its log")
         return unknown_to_master
-    text = f"it follows {follows}, its master serves {master}"
+    text = f"it follows {follows}, but its master serves {master}"
     if other:
         view.judge(Status.CRITICAL, "OTHER_MASTER", f"{text}: that is {other}")
     elif unknown_to_master:
-        view.judge(Status.CRITICAL, "NOT_CONNECTED", f"{text}, and has no connection that acknowledges what it holds")
+        view.judge(Status.CRITICAL, "NOT_CONNECTED", f"{text}, and has no connection that acknowledges its log")
     elif _judge_offsets(case, view):
         view.note += f"; {text}"
     elif case.grew:
-        view.judge(Status.WARNING, "FOLLOWS", f"{text}; nobody tells whether that is the same")
+        view.judge(Status.WARNING, "FOLLOWS", f"{text}; it is unknown whether both are the same server")
     else:
-        view.judge(Status.UNKNOWN, "IDLE", f"{text}; nobody tells whether that is the same. Correct haMasterAddress; "
-                   f"{_PROBE}")
+        view.judge(Status.UNKNOWN, "IDLE", f"{text}; it is unknown whether both are the same server. Correct "
+                   f"haMasterAddress; {_PROBE}")
     return True
 
 
 def _judge_offsets(case: Case, view: SlaveView) -> bool:
-    """Logs that don't fit together, or of which one does not go on."""
+    """Judge logs that don't fit together, or a slave's log that does not grow."""
     held, wanted = case.held[-1], case.wanted[-1]
     if case.is_ahead or len(case.looks) == 1 and held > wanted:
         view.judge(Status.CRITICAL, "AHEAD", f"it holds {held - wanted} bytes more than its master, whose log ends at "
-                   f"{wanted}: the master has lost its end, or these are two logs. Compare them with rmqha store diff")
+                   f"{wanted}: the master has lost its end, or the logs are unrelated. Compare them with rmqha store "
+                   "diff")
     elif 0 < held < case.master_told.min_offset:
-        view.judge(Status.CRITICAL, "TOO_FAR_BEHIND", f"its log ends at {held}, the master's begins at "
-                   f"{case.master_told.min_offset}: what it needs is deleted. Set it up anew with an empty store")
+        view.judge(Status.CRITICAL, "TOO_FAR_BEHIND", f"its log ends at {held}, but the master's begins at "
+                   f"{case.master_told.min_offset}: the master has deleted what it needs. Set it up again with an "
+                   "empty store")
     elif case.stands_still:
-        view.judge(Status.CRITICAL, "STANDS_STILL", f"it lacks {size_text(wanted - held)} and gets none of it: its log "
-                   f"ends at {held}, its master's at {wanted}")
+        view.judge(Status.CRITICAL, "STANDS_STILL", f"it is {size_text(wanted - held)} behind and receives nothing: "
+                   f"its log ends at {held}, its master's at {wanted}")
     elif case.lacks_probe:
         view.judge(Status.CRITICAL, "STANDS_STILL", f"the probe, a message at {case.probe_offset} of its master's log, "
-                   f"has not come to it: its log ends at {held}")
+                   f"has not arrived: its log ends at {held}")
     else:
         return False
     return True
 
 
 def _judge_silence(case: Case, view: SlaveView) -> bool:
-    """A connection that says nothing any more, in one direction or the other."""
+    """Judge a connection that has become silent in one direction or the other."""
     heard, limit = case.told.number("haClientSilenceMs", -1), _silence_limit_ms(case.master_told)
     if heard > limit:
-        view.judge(Status.CRITICAL, "SILENT", f"it has heard nothing of its master for {heard / 1000:.1f} s, and "
-                   "heartbeats should come: the link passes one direction only, or the master stands still")
+        view.judge(Status.CRITICAL, "SILENT", f"it has received nothing from its master for {heard / 1000:.1f} s, not "
+                   "even heartbeats: the link works in one direction only, or the master hangs")
         return True
     reported, limit = case.connection.silence_ms if case.connection else None, _silence_limit_ms(case.told)
     if reported is not None and reported > limit:
-        view.judge(Status.CRITICAL, "SILENT", f"its master has had no report of it for {reported / 1000:.1f} s: the "
-                   "link passes one direction only, or the slave's replication stands still")
+        view.judge(Status.CRITICAL, "SILENT", f"its master has received no report from it for {reported / 1000:.1f} s: "
+                   "the link works in one direction only, or the slave's replication hangs")
         return True
     for whose, times in (("its master's", case.connection.retransmits if case.connection else 0),
                          ("its own", case.told.number("haClientRetransmits"))):
         if times >= _LOST_IN_A_ROW:
-            view.judge(Status.CRITICAL, "SILENT", f"{whose} bytes were sent {times} times again without an answer: the "
-                       "link passes one direction only, or none")
+            view.judge(Status.CRITICAL, "SILENT", f"{whose} bytes were retransmitted {times} times without an answer: "
+                       "the link works in one direction only, or not at all")
             return True
     return False
 
 
 def _silence_limit_ms(sender: Told) -> int:
-    """Twice the time after which it speaks when it has nothing to say."""
+    """Return twice the interval at which an idle sender sends heartbeats, plus a margin."""
     return 2 * sender.setting("haSendHeartbeatInterval", _HEARTBEAT_MS) + _SILENCE_MARGIN_MS
 
 
 def _judge_connection(case: Case, view: SlaveView) -> bool:
-    """A connection that works by the word of one side; without one only a log that follows is a proof."""
+    """Judge by the report of one side; without a report the only proof is a log that follows the master's."""
     if case.connection is not None:
         view.judge(Status.OK if case.connection.state in (*_SERVING, "CONNECTED") else Status.CRITICAL,
                    case.connection.state)
@@ -359,32 +365,33 @@ def _judge_connection(case: Case, view: SlaveView) -> bool:
     elif case.grew:
         view.judge(Status.OK, "FOLLOWS")
     elif case.wanted[-1] == 0:
-        view.judge(Status.UNKNOWN, "IDLE", "both logs are empty, and neither broker tells whether they are connected; "
-                   f"{_PROBE}")
+        view.judge(Status.UNKNOWN, "IDLE", "both logs are empty, and neither broker reports whether they are "
+                   f"connected; {_PROBE}")
     else:
-        view.judge(Status.UNKNOWN, "IDLE", "it holds what its master holds, but nothing was written while it was "
-                   f"looked at, and neither broker tells whether they are connected; {_PROBE}")
+        view.judge(Status.UNKNOWN, "IDLE", "it holds the same as its master, but nothing was written during the polls, "
+                   f"and neither broker reports whether they are connected; {_PROBE}")
     return True
 
 
 def judge_own_connection(told: Told, view: SlaveView) -> None:
-    """The connection to its master of a slave that is asked alone."""
+    """Judge the connection to its master of a slave that is asked alone."""
     heard = told.number("haClientSilenceMs", -1)
     if "haDivergedReason" in told.table:
         view.judge(Status.CRITICAL, "DIVERGED", diverged_text(told.table))
     elif not _tells(told):
-        view.judge(Status.UNKNOWN, "UNKNOWN", "this slave does not tell whether it is connected; give the name server "
-                   "(-n), and its master is asked")
+        view.judge(Status.UNKNOWN, "UNKNOWN", "this slave does not report whether it is connected; give the name "
+                   "server (-n), so that its master is asked")
     elif heard > _silence_limit_ms(told):
-        view.judge(Status.CRITICAL, "SILENT", f"it has heard nothing of its master for {heard / 1000:.1f} s")
+        view.judge(Status.CRITICAL, "SILENT", f"it has received nothing from its master for {heard / 1000:.1f} s")
     elif view.state not in _SERVING or told.table.get("haClientAddress") == "":
         view.judge(Status.CRITICAL, view.state if view.state not in _SERVING else "NOT_CONNECTED",
-                   view.note or "it has not heard its master yet")
+                   view.note or "it has not heard from its master yet")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a check found; `state` is the slave's when it is about one. `todo`: what to do, where the state won't do."""
+    """A finding of a check. `state`: the slave's, if it concerns one. `todo`: a remedy beyond what the state implies.
+    """
 
     status: Status
     text: str
@@ -394,7 +401,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Rules:
-    """What is asked for. `min_slaves` None: as many as the master's own config wants. `ignore` are hosts, or host:port.
+    """The limits that are asked for.
+
+    `min_slaves` None: as many as the master's own config requires. `ignore` are hosts, or host:port.
     """
 
     warn: Limits = Limits()
@@ -403,21 +412,21 @@ class Rules:
     ignore: tuple[str, ...] = ()
 
     def ignores(self, slave: SlaveView) -> bool:
-        """Whether a slave does not matter, by its own address or by its end of the connection."""
+        """Return whether to ignore a slave, by its own address or by its end of the connection."""
         return self.ignores_address(slave.address) or slave.connection is not None and not slave.registered and (
             self.ignores_address(slave.connection))
 
     def ignores_address(self, address: str) -> bool:
-        """Whether an address is among them."""
+        """Return whether to ignore an address."""
         return address in self.ignore or address.rpartition(":")[0] in self.ignore
 
     def slaves_wanted(self, view: MasterView) -> int:
-        """How many slaves a master should have."""
+        """Return the number of slaves that a master should have."""
         return view.wanted_slaves if self.min_slaves is None else self.min_slaves
 
 
 def judge_all(reading: Reading, rules: Rules) -> list[Problem]:
-    """What is wrong with the name servers and with each master's replication."""
+    """Return the problems of the name servers and of each master's replication."""
     problems = [Problem(fault.status, fault.text, todo=fault.todo) for fault in reading.faults
                 if not rules.ignores_address(fault.address)]
     problems += [problem for view in reading.views for problem in judge(view, rules)]
@@ -425,7 +434,7 @@ def judge_all(reading: Reading, rules: Rules) -> list[Problem]:
 
 
 def judge(view: MasterView, rules: Rules) -> list[Problem]:
-    """What is wrong with one master's replication."""
+    """Return the problems of one master's replication."""
     problems = [Problem(fault.status, f"{name_of(view)}: {cell(fault.text)}", todo=fault.todo) for fault in view.faults
                 if not rules.ignores_address(fault.address)]
     slaves = [slave for slave in view.slaves if not rules.ignores(slave)]
@@ -444,7 +453,7 @@ def judge(view: MasterView, rules: Rules) -> list[Problem]:
 
 
 def log_problems(view: MasterView, slaves: Sequence[SlaveView]) -> list[Problem]:
-    """What slaves have found wrong with their own logs, or have not looked at in time."""
+    """Return the problems that slaves report of their own logs, and overdue checks."""
     problems = []
     if view.follows is not None and view.follows.scrub is not None:
         problems = _log_problems(name_of(view), view.follows.scrub, master_port(view.follows.address))
@@ -460,13 +469,13 @@ def _log_problems(who: str, scrub: ScrubView, master: str) -> list[Problem]:
 
 
 def master_port(ha_address: str) -> str:
-    """The address of a master whose HA address is known: its main port is the one below."""
+    """Return a master's address by its HA address: its main port is one below the HA port."""
     host, _colon, port = ha_address.rpartition(":")
     return f"{host}:{number - 1}" if host and (number := whole(port, 0, 2, 65_535)) else "HOST:PORT"
 
 
 def _judge_number(view: MasterView, slaves: list[SlaveView], rules: Rules) -> list[Problem]:
-    """Those of which nobody knows are problems themselves, and may be the ones that are wanted."""
+    """Judge the number of slaves. A slave in an unknown state may be a working one: it is reported on its own."""
     wanted = rules.slaves_wanted(view)
     unknown = sum(slave.status is Status.UNKNOWN for slave in slaves)
     good = sum(slave.counts and slave.status in (Status.OK, Status.WARNING) for slave in slaves)
@@ -485,7 +494,7 @@ def _judge_own_connection(view: MasterView, follows: SlaveView) -> list[Problem]
 
 
 def _todo(slave: SlaveView) -> str:
-    """Also a slave that only gets damaged bytes is DIVERGED, and need not be set up again."""
+    """Return the remedy for a slave that is DIVERGED only because it gets damaged bytes: no new setup is needed."""
     return DAMAGED_TODO if slave.state == "DIVERGED" and slave.scrub is not None and slave.scrub.gets_damaged else ""
 
 
@@ -504,13 +513,13 @@ def _judge_slave(view: MasterView, slave: SlaveView, rules: Rules) -> list[Probl
         return [*problems, Problem(Status.WARNING, behind)]
     timed = rules.warn.seconds is not None or rules.crit.seconds is not None
     if slave.registered and (slave.lag_bytes is None or timed and slave.lag_seconds is None):
-        problems.append(Problem(Status.UNKNOWN, f"{who}: nobody tells how far behind it is"
+        problems.append(Problem(Status.UNKNOWN, f"{who}: no broker reports its lag"
                                 + ("" if slave.lag_bytes is None else " in seconds")))
     return problems
 
 
 def worst(problems: list[Problem]) -> Status:
-    """CRITICAL before UNKNOWN: what is surely bad is not covered by what isn't known."""
+    """Return the worst status, CRITICAL before UNKNOWN: an unknown fact must not hide a known failure."""
     for status in (Status.CRITICAL, Status.UNKNOWN, Status.WARNING):
         if any(problem.status is status for problem in problems):
             return status
@@ -518,5 +527,5 @@ def worst(problems: list[Problem]) -> Status:
 
 
 def name_of(view: MasterView) -> str:
-    """What to call it: its name, or its address."""
+    """Return the name of a broker, or its address."""
     return cell(view.name) or view.address

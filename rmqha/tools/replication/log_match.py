@@ -1,10 +1,10 @@
 """Comparison of the commit logs of two replicas, by checksums and bytes read from their brokers.
 
-    checksums of 64 KiB --> bytes of a block that differs --> the record that holds the first byte that differs
+    checksums of 64 KiB --> bytes of a differing block --> the record that holds the first differing byte
 
 - `BrokerSide`: asks an rmqha broker at its main port.
-- `StreamSide`: reads a broker that does not know that request, such as RocketMQ's, through its HA port, as
-  `ha receive` does without --acknowledge; rmqha.tools.replication.receive explains why that is harmless.
+- `StreamSide`: reads a broker that does not know that request, such as RocketMQ's, through its HA port, like
+  `ha receive` without --acknowledge; rmqha.tools.replication.receive explains why that is harmless.
 """
 from __future__ import annotations
 
@@ -34,19 +34,21 @@ from rmqha.tools.terminal import CannotAnswerError, cell
 
 _DEFAULT_FILE_SIZE = 1 << 30
 _RECEIVE_SIZE = 1 << 20
-_KEPT = 8 << 20  # bytes before those that are asked for: the longest record, twice
+# Bytes kept before the requested ones: twice the longest record.
+_KEPT = 8 << 20
 _WAIT_S = 0.25
 _CONNECT_TIMEOUT_S = 5.0
-_SETTLE_MARGIN_MS = 5000  # a 4.9 master looks at its waiting sends once a second
+# A 4.9 master checks its waiting sends once a second.
+_SETTLE_MARGIN_MS = 5000
 _TRIES = 3
 
 
 class RangeGoneError(CannotAnswerError):
-    """A log does not hold a range any more that it held when it was first asked."""
+    """A log no longer holds a range that it held when it was first asked."""
 
 
 class LogSide(Protocol):
-    """One of two logs that are compared. `begin` and `end` are the commit log offsets that it holds."""
+    """One of two compared logs. `begin` and `end` are the commit log offsets that it holds."""
 
     name: str
     begin: int
@@ -54,17 +56,17 @@ class LogSide(Protocol):
     file_size: int
 
     def checksums(self, offset: int, block_size: int, count: int) -> tuple[int, ...]:
-        """CRC32 of each block. RangeGoneError when it does not hold them all."""
+        """Return the CRC32 of each block. RangeGoneError when the log does not hold them all."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the log. RangeGoneError when it does not hold them all."""
+        """Return bytes of the log. RangeGoneError when the log does not hold them all."""
 
     def close(self) -> None:
-        """Nothing more is asked."""
+        """Close the connection."""
 
 
 def log_side(admin: ClusterAdmin, address: str, role: str, patience: Callable[[float], None] = time.sleep) -> LogSide:
-    """The log of the broker at an address, the way it can be read; `role`: what to call it."""
+    """Return the log of the broker at an address, through the port that can serve it; `role` names it in errors."""
     config = admin.get_broker_config(address)
     file_size = number(config, "mappedFileSizeCommitLog", address, _DEFAULT_FILE_SIZE)
     told = admin.get_commit_log_checksums(address, 0, 1, 1)
@@ -73,16 +75,16 @@ def log_side(admin: ClusterAdmin, address: str, role: str, patience: Callable[[f
     host = parsed_address(address, "the broker's address")[0]
     ha_port = number(config, "haListenPort", address)
     if not ha_port:
-        raise CannotAnswerError(f"the broker {address} gives no checksums, and does not say which its HA port is")
+        raise CannotAnswerError(f"broker {address} provides no checksums and does not report its HA port")
     master = ask_master(admin, address, (host, ha_port), False)
     if config.get("brokerRole") == "SYNC_MASTER":
-        # What it holds now nobody waits for then, so that a report of a place in it acknowledges nothing.
+        # After this time no send waits for what the log holds now, so a reported offset in it acknowledges nothing.
         patience((master.slave_timeout_ms + _SETTLE_MARGIN_MS) / 1000)
     return StreamSide(f"the {role} {address}", master)
 
 
 class BrokerSide:
-    """The log of a broker of ours."""
+    """The log of an rmqha broker."""
 
     def __init__(self, admin: ClusterAdmin, address: str, name: str, told: LogChecksums, file_size: int) -> None:
         self.name = name
@@ -92,14 +94,14 @@ class BrokerSide:
         self._address = address
 
     def checksums(self, offset: int, block_size: int, count: int) -> tuple[int, ...]:
-        """See LogSide."""
+        """Return the CRC32 of each block, see LogSide."""
         told = self._admin.get_commit_log_checksums(self._address, offset, block_size, count)
         if told is None or len(told.crcs) < count:
             raise _gone(self.name, offset, block_size * count, told)
         return told.crcs
 
     def read(self, offset: int, size: int) -> bytes:
-        """See LogSide."""
+        """Return bytes of the log, see LogSide."""
         parts = []
         while size > 0:
             part = self._admin.get_commit_log_bytes(self._address, offset, min(size, MAX_BYTES))
@@ -110,13 +112,13 @@ class BrokerSide:
         return b"".join(parts)
 
     def close(self) -> None:
-        """See LogSide."""
+        """Do nothing: the connection is the admin client's."""
 
 
 class StreamSide:
-    """A log that is read through an HA port. What is asked for in its order comes over one connection.
+    """A log that is read through an HA port. Reads in ascending order use one connection.
 
-    A connection reports the place at which it began, and nothing else.
+    A connection only reports the offset at which it began.
     """
 
     def __init__(self, name: str, master: Master) -> None:
@@ -132,12 +134,12 @@ class StreamSide:
         self._last_report = self._last_read = 0.0  # monotonic s
 
     def checksums(self, offset: int, block_size: int, count: int) -> tuple[int, ...]:
-        """See LogSide."""
+        """Return the CRC32 of each block, see LogSide."""
         data = memoryview(self.read(offset, block_size * count))
         return tuple(zlib.crc32(data[at:at + block_size]) for at in range(0, len(data), block_size))
 
     def read(self, offset: int, size: int) -> bytes:
-        """See LogSide."""
+        """Return bytes of the log, see LogSide."""
         if offset < self.begin or offset + size > self.end:
             raise _gone(self.name, offset, size, None)
         for attempt in range(_TRIES):
@@ -147,7 +149,7 @@ class StreamSide:
             except StreamError as error:
                 self.close()
                 if attempt == _TRIES - 1:
-                    raise CannotAnswerError(f"{self.name} is read through its HA port: {error}") from error
+                    raise CannotAnswerError(f"can't read {self.name} through its HA port: {error}") from error
         at = offset - self._start
         return bytes(self._kept[at:at + size])
 
@@ -167,7 +169,8 @@ class StreamSide:
     def _connect(self, offset: int) -> None:
         self._stream = ByteStream(self._master.address, _CONNECT_TIMEOUT_S)
         self._decoder = ha_transfer.FrameDecoder()
-        # The first byte of a log is always 0 (the top of a record's size), and 0 asks for the last file.
+        # Offset 0 would ask for the last file. So reading begins at 1: the first byte of a log is always 0, the highest
+        # byte of a record's size.
         self._start, self._kept = offset, bytearray(b"" if offset else b"\0")
         self._reported = offset or 1
         self._last_read = time.monotonic()
@@ -178,7 +181,8 @@ class StreamSide:
         self._last_report = time.monotonic()
 
     def _receive(self) -> None:
-        assert self._stream is not None  # `_cover` connects
+        # `_cover` connects first.
+        assert self._stream is not None
         stream, housekeeping_s = self._stream, self._master.housekeeping_ms / 1000
         count = stream.receive_into(self._decoder.writable(_RECEIVE_SIZE), _WAIT_S)
         now = time.monotonic()
@@ -204,7 +208,7 @@ class StreamSide:
             raise StreamError(f"{error}; is this its HA port?") from error
 
     def close(self) -> None:
-        """See LogSide."""
+        """Close the connection."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -212,20 +216,22 @@ class StreamSide:
 
 def _gone(name: str, offset: int, size: int, told: LogChecksums | None) -> RangeGoneError:
     holds = "" if told is None else f"; it holds {told.min_offset} to {told.max_offset}"
-    return RangeGoneError(f"{name} does not hold {size} bytes at offset {offset} any more{holds}")
+    return RangeGoneError(f"{name} no longer holds {size} bytes at offset {offset}{holds}")
 
 
 BLOCK = 64 << 10
-_BLOCKS = 256  # of one question
+# Per question.
+_BLOCKS = 256
 _FIRST_LOOK, _MAX_LOOK = 16 << 10, 1 << 20
 _MAGIC = (MESSAGE_MAGIC_CODE & 0xFFFF_FFFF).to_bytes(4, "big")
 _HEAD_SEEN = PHYSICAL_OFFSET_POSITION + LONG.size
-_MAX_RECORD = 64 << 20  # bytes; a size beyond that is damage
+# Bytes; a greater size is damage.
+_MAX_RECORD = 64 << 20
 
 
 def differing_blocks(one: LogSide, other: LogSide, begin: int, end: int,
                      come_to: Callable[[int], None] = lambda offset: None) -> Iterator[tuple[int, int]]:
-    """(begin, end) of each block of a range in which two logs differ; `come_to` is given the offset that is done."""
+    """Yield (begin, end) of each block in which two logs differ; `come_to` is called with the offset reached."""
     offset = begin
     while offset < end:
         size = min(BLOCK, end - offset)
@@ -239,7 +245,7 @@ def differing_blocks(one: LogSide, other: LogSide, begin: int, end: int,
 
 
 def first_difference(one: LogSide, other: LogSide, begin: int, end: int) -> int | None:
-    """The first byte of a range of one block at most in which two logs differ; None when none does."""
+    """Return the first offset, in a range of at most one block, at which two logs differ; None if they are equal."""
     if begin >= end:
         return None
     mine, theirs = one.read(begin, end - begin), other.read(begin, end - begin)
@@ -250,9 +256,9 @@ def first_difference(one: LogSide, other: LogSide, begin: int, end: int) -> int 
 
 @dataclass(frozen=True)
 class Place:
-    """What holds a byte of a log: a record, the blank at the end of a file, or neither, for which `reason` says why.
+    """The record, or the blank at the end of a file, that holds a byte of a log; else `reason` says why none does.
 
-    `end` is the end of the record or of the file; where neither is, `start`.
+    `end` is the end of the record or of the file; `start` when there is neither.
     """
 
     start: int
@@ -262,13 +268,14 @@ class Place:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size of the record or blank in bytes."""
         return self.end - self.start
 
 
 def place_of(log: LogSide, offset: int) -> Place:
-    """The record around a byte, by the chain of records from the last one at or before it that tells its own place."""
-    first = max(offset - offset % log.file_size, log.begin)  # a file begins with a record
+    """Find the record around a byte: follow the chain from the last record before it that contains its own offset."""
+    # A file begins with a record.
+    first = max(offset - offset % log.file_size, log.begin)
     start, file_end = _record_before(log, first, offset), offset - offset % log.file_size + log.file_size
     while True:
         if start + BLANK.size > log.end:
@@ -277,15 +284,15 @@ def place_of(log: LogSide, offset: int) -> Place:
         if magic == BLANK_MAGIC_CODE:
             return Place(start, file_end, is_blank=True)
         if magic != MESSAGE_MAGIC_CODE or not HEAD_LENGTH <= total <= min(file_end - start, _MAX_RECORD):
-            return Place(start, start, reason=f"size {total} and magic code {magic & 0xFFFF_FFFF:#010x} are none of a "
-                                              "record")
+            return Place(start, start, reason=f"size {total} and magic code {magic & 0xFFFF_FFFF:#010x} are not "
+                                              "those of a record")
         if start + total > offset:
             return Place(start, start + total)
         start += total
 
 
 def _record_before(log: LogSide, first: int, offset: int) -> int:
-    """Where the last record begins, at or before `offset`, that says that it lies there; else `first`."""
+    """Return the start of the last record at or before `offset` that contains its own offset; else `first`."""
     low, size, data = offset + 1, _FIRST_LOOK, log.read(offset + 1, min(_HEAD_SEEN, max(log.end - offset - 1, 0)))
     while low > first:
         size = min(size, low - first)
@@ -304,7 +311,7 @@ def _record_before(log: LogSide, first: int, offset: int) -> int:
 
 @dataclass(frozen=True)
 class Copy:
-    """One side's bytes of a record, and what is wrong with them; "" when they are a whole record of that place."""
+    """One side's bytes of a record, and the reason why they are invalid; "" for a complete record of that offset."""
 
     data: bytes
     record: LogRecord | None
@@ -312,26 +319,26 @@ class Copy:
 
     @property
     def is_good(self) -> bool:
-        """Whether size, magic code, place and body CRC are right."""
+        """True if size, magic code, offset and body CRC are right."""
         return not self.reason
 
 
 def copy_of(data: bytes, offset: int) -> Copy:
-    """The record that `data` should be, which lies at `offset`."""
+    """Parse `data`, which should be the record at `offset`, and check it."""
     scan = scan_block(data, offset, check_crc=True, begin_before=1)
     record = scan.records[0] if scan.records else None
     if record is None:
-        return Copy(data, None, scan.reason or "it is no whole record")
+        return Copy(data, None, scan.reason or "it is not a complete record")
     if record.size != len(data):
-        return Copy(data, record, f"it has {record.size} bytes, and {len(data)} are its place's")
+        return Copy(data, record, f"it has {record.size} bytes instead of {len(data)}")
     if record.physical_offset != offset:
-        return Copy(data, record, f"it says that it lies at {record.physical_offset}")
-    return Copy(data, record, "" if record.crc_ok else "its body has another CRC than it says")
+        return Copy(data, record, f"it contains the offset {record.physical_offset}")
+    return Copy(data, record, "" if record.crc_ok else "its body CRC is wrong")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first byte in which two logs differ, the record around it, and what both have there."""
+    """The first offset at which two logs differ, the record around it, and both copies of that."""
 
     offset: int
     place: Place
@@ -340,24 +347,24 @@ class Difference:
 
     @property
     def wrong(self) -> str:
-        """Whose copy fails its own checks: master, slave, both or neither."""
+        """The side whose copy fails its own checks: master, slave, both or neither."""
         if self.master.is_good:
             return "neither" if self.slave.is_good else "slave"
         return "master" if self.slave.is_good else "both"
 
     @property
     def record(self) -> LogRecord | None:
-        """The record, as the good side has it."""
+        """The record, from the side with the good copy."""
         good, other = (self.slave, self.master) if self.wrong == "master" else (self.master, self.slave)
         return good.record or other.record
 
     def text(self) -> str:
-        """In words."""
+        """Return the difference as text."""
         record = self.record
         if self.place.is_blank:
             what = f"in the blank at {self.place.start} that ends the file"
         elif record is None:
-            what = f"at {self.place.start} there is no record: {self.master.reason or self.slave.reason}"
+            what = f"there is no record at {self.place.start}: {self.master.reason or self.slave.reason}"
         else:
             what = (f"byte {self.offset - self.place.start} of the record at {record.offset}, topic "
                     f"{cell(record.topic)}, queue {record.queue_id}, queue offset {record.queue_offset}, "
@@ -366,13 +373,13 @@ class Difference:
                    "master": f"the master's copy is wrong: {self.master.reason}",
                    "both": f"both copies are wrong; the master's: {self.master.reason}; the slave's: "
                            f"{self.slave.reason}",
-                   "neither": "neither copy fails its CRC: properties or head differ"}
+                   "neither": "both copies have a valid CRC: they differ in the properties or the head"}
         whose = "" if self.place.is_blank else f"; {reasons[self.wrong]}"
         return f"the logs differ at offset {self.offset}, {what}{whose}"
 
 
 def describe(master: LogSide, slave: LogSide, offset: int) -> Difference:
-    """The record around a byte that differs: the master's, or the slave's where the master has none."""
+    """Describe a difference by the record around it: the master's, or the slave's when the master has none."""
     place = place_of(master, offset)
     if place.reason:
         other = place_of(slave, offset)
@@ -384,5 +391,5 @@ def describe(master: LogSide, slave: LogSide, offset: int) -> Difference:
 
 
 def in_unread_rest(master: LogSide, slave: LogSide, offset: int, place: Place) -> bool:
-    """Whether a byte lies behind the blank of both, where nobody reads."""
+    """Return whether a byte lies after the blank of both logs, where it is never read."""
     return place.is_blank and offset >= place.start + BLANK.size and place_of(slave, offset) == place

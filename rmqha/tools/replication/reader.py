@@ -1,16 +1,16 @@
 """The state of replication, read from name servers, masters and slaves.
 
-    name servers --lists--> brokers, all asked at once --look--> undecided ones are asked again, until all is known
-    looks --match--> connections of slaves --judge_slave--> MasterView
+    name servers --lists--> brokers, all polled at once; undecided ones are polled again, until all is known
+    polls --match--> connections of slaves --judge_slave--> MasterView
 
 rmqha and 5.1.4 report each connection (request 907); rmqha adds states, times and refused slaves to its runtime table.
 A 4.9 master reports nothing about its slaves: the listed ones are asked for their offsets, twice.
 
 - `ask_name_servers`: asks each name server, since a dead or stale one must not speak for all.
-- `first_difference`: compares records, the only bytes that a 4.9 broker can be asked for. Each file of a commit log
-  begins with a record, so two logs with files of one size can be compared there without knowing any message. A
+- `first_difference`: compares records, the only bytes that a 4.9 broker returns on request. Each file of a commit log
+  begins with a record, so two logs with files of the same size can be compared there without knowing any message. A
   difference is a proof; no difference is not: `rmqha store diff` compares everything.
-- `differing`: settings that the replicas of one broker name share; after a failover the new master uses its own.
+- `differing`: settings that the replicas of one broker name should share; after a failover the new master uses its own.
 - `cluster_options`, `controller_option`: command-line options that several replication commands share.
 """
 import time
@@ -56,47 +56,48 @@ from rmqha.tools.terminal import CannotAnswerError, duration_type, namesrv_optio
 
 @dataclass
 class NameServers:
-    """What each name server lists, by its address; `errors` of those that could not be asked."""
+    """The brokers that each name server lists, by its address; `errors` of those that did not answer."""
 
     lists: dict[str, set[Broker]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
-    departed: set[DepartedBroker] = field(default_factory=set)  # that any of them misses
+    # Those that any of the name servers misses.
+    departed: set[DepartedBroker] = field(default_factory=set)
 
     @property
     def brokers(self) -> list[Broker]:
-        """All that any of them lists, sorted."""
+        """All brokers that any name server lists, sorted."""
         return sorted(set().union(*self.lists.values()))
 
     def missing(self) -> list[tuple[DepartedBroker, Fault]]:
-        """Brokers that should be there, or that another one of the same id has replaced, and what to say of them."""
+        """Return brokers that are missing, or replaced by another one with the same id, each with its fault."""
         places = {(each.cluster, each.name, each.broker_id): each.address for each in self.brokers}
         found = []
         for each in sorted(self.departed):
             there = places.get((each.cluster, each.name, each.broker_id))
             who = f"{each.name} {each.broker_id}"
             if each.since_ms >= 0 and there is None:
-                found.append((each, Fault(Status.CRITICAL, f"{who} at {each.address} is gone, without unregistering, "
-                                          f"for {seconds_text(each.since_ms / 1000)}", each.address)))
+                found.append((each, Fault(Status.CRITICAL, f"{who} at {each.address} disappeared without unregistering "
+                                          f"{seconds_text(each.since_ms / 1000)} ago", each.address)))
             elif each.since_ms < 0 and there not in (None, each.address):
                 found.append((each, Fault(Status.CRITICAL, f"{who} is registered by {each.address} and by {there}: two "
-                                          "brokers of one brokerName and brokerId", each.address)))
+                                          "brokers with the same brokerName and brokerId", each.address)))
         return found
 
     def faults(self) -> list[Fault]:
-        """Those that give no answer, and where their lists differ."""
+        """Return the faults: name servers that do not answer, and differences between their lists."""
         found = [Fault(Status.WARNING, error) for error in self.errors.values()]
         everything = self.brokers
         for address, listed in self.lists.items():
-            found += [Fault(Status.WARNING, f"the name server {address} does not know {each.name} {each.broker_id} at "
-                            f"{each.address}, another name server does") for each in everything if each not in listed]
+            found += [Fault(Status.WARNING, f"name server {address} does not know {each.name} {each.broker_id} at "
+                            f"{each.address}, but another one does") for each in everything if each not in listed]
         return found
 
 
 def ask_name_servers(namesrv: str, timeout_ms: float) -> NameServers:
-    """Ask all of "host:port;host:port" at the same time; the error of one of them when none gives an answer."""
+    """Ask all name servers of "host:port;host:port" at once; raise one's error when none answers."""
     addresses = [part.strip() for part in namesrv.split(";") if part.strip()]
     answers = in_parallel(lambda address: _listed(address, timeout_ms), addresses, timeout_ms, lambda address: (
-        NoAnswerError(f"the name server {address} gives no answer within {timeout_ms / 1000:g} s")))
+        NoAnswerError(f"name server {address} did not answer within {timeout_ms / 1000:g} s")))
     asked = NameServers()
     for address, answer in answers.items():
         if isinstance(answer, CannotAnswerError):
@@ -118,7 +119,7 @@ def _listed(address: str, timeout_ms: float) -> tuple[set[Broker], set[DepartedB
 
 
 def same_ids(brokers: list[Broker]) -> dict[tuple[str, str, int], set[str]]:
-    """(cluster, name, id) that is listed with several addresses."""
+    """Return each (cluster, name, id) that is listed with several addresses."""
     places: dict[tuple[str, str, int], set[str]] = defaultdict(set)
     for each in brokers:
         places[each.cluster, each.name, each.broker_id].add(each.address)
@@ -129,7 +130,7 @@ _FILE_SIZE = 1 << 30  # bytes, by default
 
 
 def sample_offsets(master: Told, slave: Told) -> list[int]:
-    """Where the first and the last file begin of which both hold the beginning."""
+    """Return the start offsets of the first and the last file whose beginning both hold."""
     size = master.setting("mappedFileSizeCommitLog", _FILE_SIZE)
     end = min(master.max_offset, slave.max_offset)
     if size <= 0 or slave.setting("mappedFileSizeCommitLog", _FILE_SIZE) != size or end <= 0:
@@ -140,9 +141,9 @@ def sample_offsets(master: Told, slave: Told) -> list[int]:
 
 
 def first_difference(admin: ClusterAdmin, master: Told, slave: Told, deadline: float) -> int | None:
-    """The lowest of the samples at which the two hold other bytes; None when there is none, or it can't be asked.
+    """Return the lowest sample offset at which the two logs differ.
 
-    Nor when it takes longer than to `deadline`, a monotonic time.
+    None when they do not differ there, when a broker can't be asked, or after `deadline`, a monotonic time.
     """
     for offset in sample_offsets(master, slave):
         if time.monotonic() > deadline:
@@ -156,32 +157,34 @@ def first_difference(admin: ClusterAdmin, master: Told, slave: Told, deadline: f
     return None
 
 
-# What decides on how many disks an acknowledged message is, how soon a replica is left out, and what a log holds.
+# Settings that decide on how many disks an acknowledged message is, when a replica leaves the sync-state set, and what
+# a log holds.
 SHARED = ("minInSyncReplicas", "inSyncReplicas", "totalReplicas", "allAckInSyncStateSet", "enableAutoInSyncReplicas",
           "haMaxTimeSlaveNotCatchup", "haMaxGapNotInSync", "haSlaveFallbehindMax", "slaveTimeout", "flushDiskType",
           "syncFlushTimeout", "haSlaveAckAfterFlush", "controllerLease", "enableControllerMode", "controllerAddr",
           "maxMessageSize", "messageDelayLevel", "fileReservedTime")
-ADVICE = ("set them alike on all: mqadmin updateBrokerConfig with -b HOST:PORT for each replica (-c reaches the "
-          "present master only), or in each replica's file, and restart it")
+ADVICE = ("set them to the same value on all replicas: mqadmin updateBrokerConfig with -b HOST:PORT for each one (-c "
+          "reaches only the current master), or edit each replica's file and restart it")
 
 Config = Mapping[str, str]
 
 
 def roles_change(configs: Sequence[Config]) -> bool:
-    """Whether replicas with these settings take over from each other while they run."""
+    """Return whether replicas with these settings change roles at run time."""
     return any("true" in (config.get("enableControllerMode"), config.get("enableAutoSwitchHA")) for config in configs)
 
 
 def differing(configs: Mapping[str, Config]) -> list[str]:
-    """For each shared setting that is not the same everywhere: `key=2 at A and B, 1 at C`. By address, what each
-    broker reports; a key that one does not know has its default there."""
+    """Describe each shared setting that differs: `key=2 at A and B, 1 at C`. `configs` are the settings that each
+    address reports; a missing key means its default."""
     found = []
     for key in SHARED:
         places: dict[str, list[str]] = {}
         for address, config in sorted(configs.items()):
             if config:
                 value = config.get(key, _DEFAULTS[key])
-                if key == "controllerAddr":  # a set of addresses
+                # A set: the order of the addresses does not matter.
+                if key == "controllerAddr":
                     value = ";".join(sorted(part.strip() for part in value.split(";") if part.strip()))
                 places.setdefault(value, []).append(address)
         if len(places) > 1:
@@ -202,8 +205,10 @@ _DEFAULTS = _defaults()
 
 _REFUSED = "haRefusedSlave_"
 _LOOK_AGAIN_S = 0.5
-PATIENCE_S = 3.0  # for a log to go on
-PROBE_PATIENCE_S = 10.0  # for a probe to arrive: a slave of 4.9 that has lost its master looks for it each 5 s
+# Time for a log to grow.
+PATIENCE_S = 3.0
+# Time for a probe to arrive: a 4.9 slave that has lost its master reconnects every 5 s.
+PROBE_PATIENCE_S = 10.0
 
 
 @dataclass
@@ -211,26 +216,30 @@ class Group:
     """The brokers of one name, as the name servers list them."""
 
     brokers: list[Broker]
-    listed: bool = True  # False: one broker was given by its address, nobody was asked for the others
+    # False: one broker was given by its address, and the others were not asked for.
+    listed: bool = True
     looks: list[Look] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)  # monotonic s, when each look began
+    times: list[float] = field(default_factory=list)  # monotonic s, the start of each poll
     faults: list[Fault] = field(default_factory=list)
-    probe_offset: int | None = None  # where the probe is in the master's log; None: none was sent
+    # The offset of the probe in the master's log; None: none was sent.
+    probe_offset: int | None = None
 
     @property
     def masters(self) -> list[Broker]:
-        """Those with a master's id."""
+        """The brokers with a master's id."""
         return [each for each in self.brokers if each.is_master]
 
     @property
     def slaves(self) -> list[Broker]:
-        """The others."""
+        """The brokers with a slave's id."""
         return [each for each in self.brokers if not each.is_master]
 
 
 class Reader:
-    """Reads groups. `probe(master)` sends it one message, for slaves of which nobody tells, and gives its offset; None:
-    not wanted."""
+    """Reads groups. `probe(master)` sends it one message and returns its offset; None: send no probes.
+
+    A probe decides the state of slaves that neither side reports.
+    """
 
     def __init__(self, admin: ClusterAdmin, patience_s: float = PATIENCE_S,
                  probe: Callable[[Broker], int] | None = None, probe_patience_s: float = PROBE_PATIENCE_S) -> None:
@@ -239,10 +248,11 @@ class Reader:
         self._probe = probe
         self._probe_patience_s = probe_patience_s
         self._whose: dict[str, str | None] = {}
-        self._times_until = 0.0  # monotonic s: for questions that are asked topic by topic
+        # Monotonic s: the limit for questions that are asked topic by topic.
+        self._times_until = 0.0
 
     def read(self, groups: Sequence[Group]) -> list[MasterView]:
-        """A view for each group."""
+        """Poll the brokers and return a view for each group."""
         begin = time.monotonic()
         first = ask_all(self._admin, [each for group in groups for each in group.brokers])
         for group in groups:
@@ -256,11 +266,11 @@ class Reader:
         masters = {view.name for view in views if view.address}
         for view in views:
             near = nearest_key(view.name, masters) if not view.address else None
-            view.error += f"; is {near} meant?" if near is not None else ""
+            view.error += f"; did you mean {near}?" if near is not None else ""
         return views
 
     def _probe_and_look(self, groups: Sequence[Group], probe: Callable[[Broker], int]) -> None:
-        """A message to each master of which too little is known; its slaves get it, or do not replicate."""
+        """Send a message to each master with undecided slaves: a slave that does not receive it does not replicate."""
         probed = [group for group in groups if self._undecided(group)]
         for group in probed:
             try:
@@ -271,7 +281,7 @@ class Reader:
             self._look_again(probed, self._probe_patience_s, 1 + max(len(group.looks) for group in probed))
 
     def _look_again(self, groups: Sequence[Group], patience_s: float, least: int = 2) -> None:
-        """Look until all is known, or the patience is at its end and each group has had `least` looks."""
+        """Poll until all is known, or `patience_s` has passed and each group was polled `least` times."""
         deadline = time.monotonic() + patience_s
         while undecided := [group for group in groups if self._undecided(group)]:
             late = time.monotonic() >= deadline
@@ -296,18 +306,18 @@ class Reader:
         return view_of(group, self._slave, self._who_serves)
 
     def _slave(self, case: Case, view: MasterView, times: Sequence[float]) -> SlaveView:
-        """A slave that the name server lists, with what further questions tell."""
+        """Return the view of a listed slave, with the results of further questions."""
         slave, told = told_slave(case, view, times), case.told
         if told.answered and slave.status is not Status.CRITICAL:
             differs = first_difference(self._admin, case.master_told, told, self._times_until)
             if differs is not None:
-                slave.judge(Status.CRITICAL, "DIVERGED", f"its record at {differs} is not its master's")
+                slave.judge(Status.CRITICAL, "DIVERGED", f"its record at offset {differs} differs from its master's")
         if told.answered and slave.lag_seconds is None and (slave.lag_bytes or 0) > 0:
             slave.lag_seconds = _lag_seconds(self._admin, view, case.slave, self._times_until)
         return slave
 
     def _who_serves(self, ha_address: str, master: Told) -> str | None:
-        """Whose HA address that is: "" the master's own, None when nobody tells; asked at the port below."""
+        """Return the broker at a HA address: "" for the master itself, None if unknown. Asks the port one below."""
         key = f"{ha_address} {master.broker.address}"
         if key not in self._whose:
             self._whose[key] = self._ask_who(ha_address, master)
@@ -329,7 +339,7 @@ JudgeSlave = Callable[[Case, MasterView, Sequence[float]], SlaveView]
 
 
 def view_of(group: Group, judge: JudgeSlave, whose: Whose) -> MasterView:
-    """A group by the looks that were taken; `judge` gives what is said of each slave that is listed."""
+    """Return the view of a group by its polls; `judge` returns the view of each listed slave."""
     now = group.looks[-1]
     if not group.masters:
         first = group.slaves[0]
@@ -351,12 +361,12 @@ def view_of(group: Group, judge: JudgeSlave, whose: Whose) -> MasterView:
         view.slaves.append(judge(_case(group, slave, found, whose), view, group.times))
     view.slaves += [_stranger(each, view, group) for each in found.left]
     if not group.listed and not view.slaves and not now[group.masters[0]].info and view.follows is None:
-        view.note = "this broker tells nothing of its slaves; those at the name server are asked (-n)"
+        view.note = "this broker does not report its slaves; give the name server (-n) to ask those that it lists"
     return view
 
 
 def told_slave(case: Case, view: MasterView, times: Sequence[float]) -> SlaveView:
-    """A slave that the name server lists, by what it and its master have told; asks nobody."""
+    """Return the view of a listed slave from its own and its master's answers, without further questions."""
     slave, told = SlaveView(case.slave.address, case.slave.broker_id), case.told
     if told.answered:
         slave.set_offset(told.max_offset, view.max_offset, view.fallbehind_max)
@@ -379,17 +389,17 @@ def _case(group: Group, slave: Broker, found: Matches, whose: Whose) -> Case:
 
 
 def read_group(admin: ClusterAdmin, brokers: list[Broker], patience_s: float = PATIENCE_S) -> MasterView:
-    """The brokers of one name, as the name server lists them."""
+    """Return the view of the brokers of one name, as the name server lists them."""
     return Reader(admin, patience_s).read([Group(brokers)])[0]
 
 
 def read_broker(admin: ClusterAdmin, broker: Broker) -> MasterView:
-    """One broker, asked alone."""
+    """Return the view of one broker that is asked alone."""
     return Reader(admin).read([Group([broker], listed=False)])[0]
 
 
 def master_view(told: Told) -> MasterView:
-    """What a broker tells of itself; its slaves are added by others."""
+    """Return the view of a broker by its own answers, without its slaves."""
     broker, config = told.broker, told.config
     view = MasterView(broker.cluster, broker.name, broker.address, broker.broker_id)
     if not told.answered:
@@ -409,25 +419,25 @@ def master_view(told: Told) -> MasterView:
         view.max_offset = max(view.max_offset, told.info.masterCommitLogMaxOffset)
     view.refused = _refused(told)
     if view.name and config.get("brokerName", view.name) != view.name:
-        view.faults.append(Fault(Status.CRITICAL, f"at {broker.address} {config['brokerName']} answers, not "
+        view.faults.append(Fault(Status.CRITICAL, f"broker {config['brokerName']} answers at {broker.address}, not "
                                  f"{view.name}: the name server's list is stale, or two brokers register one address"))
     elif view.name and told.role == "SLAVE" and broker.broker_id == MASTER_ID:
         view.faults.append(Fault(Status.CRITICAL, f"{broker.address} is listed as the master, and "
                                  + ("waits for a role" if told.waits_for_role else "its brokerRole is SLAVE")
-                                 + ": it refuses what is sent"))
+                                 + ": it refuses messages"))
     view.name = view.name or config.get("brokerName", "")
     return view
 
 
 def _faults(group: Group) -> list[Fault]:
     return group.faults + [
-        Fault(Status.CRITICAL, f"{name} {broker_id} is listed at {' and '.join(sorted(addresses))}: two brokers of one "
-              "brokerName and brokerId")
+        Fault(Status.CRITICAL, f"{name} {broker_id} is listed at {' and '.join(sorted(addresses))}: two brokers with "
+              "the same brokerName and brokerId")
         for (_cluster, name, broker_id), addresses in same_ids(group.brokers).items()]
 
 
 def _followed(told: Told) -> SlaveView:
-    """A slave's own side of its connection."""
+    """Return the connection of a slave to its master, as the slave reports it."""
     client = told.info.haClientRuntimeInfo if told.info is not None and not told.info.master else None
     view = SlaveView(told.follows, state=told.table.get("haClientState", "UNKNOWN"), ack_offset=told.max_offset,
                      rate=client.transferredByteInSecond if client is not None else None,
@@ -448,7 +458,7 @@ def _set_connection(slave: SlaveView, connection: Connection, view: MasterView) 
 
 
 def _stranger(connection: Connection, view: MasterView, group: Group) -> SlaveView:
-    """A connection of which no listed slave knows."""
+    """Return the view of a connection that belongs to no listed slave."""
     slave = SlaveView(connection.address)
     _set_connection(slave, connection, view)
     slave.registered, slave.counts = not group.listed, bool(connection.identity)
@@ -456,7 +466,7 @@ def _stranger(connection: Connection, view: MasterView, group: Group) -> SlaveVi
     if group.listed:
         slave.judge(Status.WARNING, connection.state, f"a {who} that the name server does not list")
     elif not connection.identity:
-        slave.judge(Status.UNKNOWN, connection.state, "a slave or a receiver: give the name server (-n), which knows "
+        slave.judge(Status.UNKNOWN, connection.state, "a slave or a receiver; give the name server (-n), which lists "
                     "the slaves")
     return slave
 
@@ -469,12 +479,12 @@ def _slave_without_master(told: Told) -> SlaveView:
         return slave
     slave.ack_offset, slave.scrub = told.max_offset, scrub_view(told)
     slave.judge(Status.CRITICAL, told.table.get("haClientState", "NOT_CONNECTED"),
-                told.table.get("haClientLastError") or "its master gives no answer")
+                told.table.get("haClientLastError") or "its master does not answer")
     return slave
 
 
 def _refused(told: Told) -> list[RefusedView]:
-    """The refused slaves in a runtime table, see ha_service: `haRefusedSlave_HOST_OFFSET` = three offsets, or four."""
+    """Return the refused slaves in a runtime table, see ha_service: `haRefusedSlave_HOST_OFFSET` = 3 or 4 offsets."""
     refused, names = [], ("slaveOffset", "masterMinOffset", "masterMaxOffset", "sameUpTo")
     for key, value in sorted(told.table.items()):
         if key.startswith(_REFUSED):
@@ -485,13 +495,13 @@ def _refused(told: Told) -> list[RefusedView]:
 
 
 def _at_most_behind_s(case: Case, times: Sequence[float]) -> float | None:
-    """For how long at most the slave lacks something: it holds what its master held at an earlier look."""
+    """Return an upper bound of the lag in s: the slave holds what its master held at an earlier poll."""
     held = [number for number, wanted in enumerate(case.wanted[:-1]) if wanted <= case.held[-1]]
     return times[-1] - times[held[-1]] if held else None
 
 
 def _lag_seconds(admin: ClusterAdmin, view: MasterView, slave: Broker, deadline: float) -> float | None:
-    """From the newest messages in the queues of both; None when one can't be asked, or not within the time."""
+    """Return the lag in s by the newest messages of both; None when one can't be asked, or not in time."""
     try:
         behind = admin.newest_store_timestamp(slave.address, deadline)
         newest = admin.newest_store_timestamp(view.address, deadline) if behind is not None else None
@@ -504,36 +514,36 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def cluster_options(command: F) -> F:
-    """--namesrv, --broker, --cluster, --timeout."""
+    """Add --namesrv, --broker, --cluster and --timeout."""
     for option in (
             click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
                          type=duration_type(0.1, 600), help="Seconds to wait for each answer."),
-            click.option("-c", "--cluster", help="Only the brokers of this cluster."),
-            click.option("-b", "--broker", help="Only this broker: its name, or its host:port."),
+            click.option("-c", "--cluster", help="Show only the brokers of this cluster."),
+            click.option("-b", "--broker", help="Show only this broker: its name, or its host:port."),
             namesrv_option):
         command = option(command)
     return command
 
 
 def controller_option(command: F) -> F:
-    """--controller."""
+    """Add --controller."""
     return click.option("--controller", metavar="HOST:PORT",
-                        help="Controllers of automatic failover, separated by semicolons; by default those that the "
-                             "brokers name.")(command)
+                        help="Controllers of automatic failover, separated by semicolons; by default those in the "
+                             "brokers' configuration.")(command)
 
 
 def read_replication(admin: ClusterAdmin, cluster: str | None, broker: str | None, probe: bool = False,
                      controllers: Sequence[str] = ()) -> Reading:
-    """How replication stands at each broker chosen; an address without a name server is asked alone.
+    """Return the state of replication at the selected brokers; without a name server only one address is asked.
 
-    `controllers`: also those; else the ones that the brokers name.
+    `controllers` are asked in addition to those that the brokers name.
     """
     reader = Reader(admin, probe=admin.put_probe if probe else None)
     if not admin.namesrv_addr:
         if broker is None or ":" not in broker:
             raise CannotAnswerError("give a name server with -n host:port, or a broker's address with -b host:port")
         if cluster is not None:
-            raise CannotAnswerError("a cluster's brokers are known to its name server: give it with -n host:port")
+            raise CannotAnswerError("--cluster needs the name server: give it with -n host:port")
         return _read(admin, reader, [Group([Broker("", "", 0, broker)], listed=False)], controllers, [])
     name_servers = ask_name_servers(admin.namesrv_addr, admin.timeout_millis)
     groups: dict[tuple[str, str], Group] = {}

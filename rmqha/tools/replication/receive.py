@@ -1,12 +1,12 @@
 """`ha receive`: stream a master's log into a folder, as pg_receivewal does for PostgreSQL.
 
-The folder has the files, names and sizes of a commit log folder; received bytes are written at the end.
+The folder holds the files, names and sizes of a commit log folder; received bytes are appended.
 
     master --frames--> FrameDecoder --runs--> RecordVerifier --records--> compare what the folder holds, write, fsync
     master <--8-byte reports: the position where this connection began; with `acknowledge` what is on disk
 
-A report is an acknowledgement to a master: all below it counts as stored by a slave. Without `acknowledge` a receiver
-therefore reports only the position where it began, and begins so early that no send can be waiting for earlier bytes:
+A report is an acknowledgement to a master: everything below it counts as stored by a slave. So without `acknowledge` a
+receiver reports only the position where it began. It begins so early that no send can be waiting for earlier bytes:
 their records are older than the newest by more than the master's slaveTimeout. Bytes received twice are compared with
 those in the folder.
 """
@@ -23,7 +23,7 @@ from types import TracebackType
 import click
 
 from rmqha.common.filesystem import NAME_LENGTH, open_regular, pread
-from rmqha.common.program import StopSignal, ending_signals
+from rmqha.common.program import StopSignal, ending_signals, examples
 from rmqha.common.units import size_text
 from rmqha.common.util_all import LONG_AGO
 from rmqha.remoting.frame_decoder import ByteStream, StreamError
@@ -37,11 +37,11 @@ from rmqha.tools.terminal import CannotAnswerError, duration_type
 
 
 class ReceivedLog:
-    """The log in `folder`; a context manager, and only one at a time. Offsets are those of the commit log.
+    """The log in `folder`; a context manager that allows only one receiver. Offsets are those of the commit log.
 
-    `begin` and `end` are what the folder surely holds (both None while it is empty), `synced` what is on disk of it.
-    After a restart it ends before its last record, which is there, but may have been cut.
-    A file has its full size from its beginning; behind `end` are zeros.
+    `begin` and `end` bound what the folder certainly holds (both None while it is empty); up to `synced` it is on disk.
+    After a restart `end` is the start of the last record: that one is present, but may be incomplete.
+    A file has its full size from the start, with zeros after `end`.
     """
 
     def __init__(self, folder: str, file_size: int) -> None:
@@ -51,7 +51,8 @@ class ReceivedLog:
         self.end: int | None = None
         self.synced: int | None = None
         self._folder_fd = -1
-        self._fd = -1  # of the file that holds `end`; -1: none yet
+        # The file that holds `end`; -1: none yet.
+        self._fd = -1
         self._fd_start = 0  # offset of its first byte
         self._dirty = False
 
@@ -69,16 +70,17 @@ class ReceivedLog:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         try:
-            if not isinstance(error, OSError):  # after a failed write nothing is known of what an fsync would say
+            # After a failed write the result of an fsync means nothing.
+            if not isinstance(error, OSError):
                 self.sync()
         finally:
             self._close()
 
     def settled(self, settle_ms: float) -> int | None:
-        """Where a record begins so that those before are at least `settle_ms` older than the newest.
+        """Return the start of a record such that all earlier records are at least `settle_ms` older than the newest.
 
-        At the latest the last record's beginning; None while the folder is empty. Reads the last file, and earlier
-        ones when all that is in it is young.
+        At most the start of the last record; None while the folder is empty. Reads the last file, and earlier ones
+        while all records of a file are too young.
         """
         begin, end = self.begin, self.end
         if begin is None or end is None or end == begin:
@@ -99,8 +101,8 @@ class ReceivedLog:
         return found
 
     def write(self, offset: int, data: memoryview | bytes) -> None:
-        """Bytes of one file, right behind `end`; they are on disk after the next `sync`."""
-        assert self.end in (None, offset), f"{offset} is not behind {self.end}"
+        """Append bytes of one file at `end`; they are on disk after the next `sync`."""
+        assert self.end in (None, offset), f"{offset} does not follow {self.end}"
         if self.begin is None:
             self.begin = self.end = offset
             self.synced = offset
@@ -117,7 +119,7 @@ class ReceivedLog:
             self.sync()
 
     def read(self, offset: int, size: int) -> bytes:
-        """What the folder holds from `offset` on, within one file."""
+        """Return the bytes of the folder from `offset` on, within one file."""
         start = offset - offset % self.file_size
         fd = open_regular(self._path(start))
         try:
@@ -126,7 +128,7 @@ class ReceivedLog:
             os.close(fd)
 
     def sync(self) -> None:
-        """All that was written is on disk. OSError: it is not, and must not be acknowledged."""
+        """Force all written bytes to disk. OSError: they may not be on disk, and must not be acknowledged."""
         if self._dirty:
             os.fdatasync(self._fd)
             self._dirty = False
@@ -140,7 +142,7 @@ class ReceivedLog:
         try:
             fcntl.flock(self._folder_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CannotAnswerError(f"{self.folder}: another receiver writes here; give each its own folder"
+            raise CannotAnswerError(f"{self.folder}: another receiver is writing here; use one folder per receiver"
                                     ) from None
 
     def _find_end(self) -> None:
@@ -151,35 +153,37 @@ class ReceivedLog:
         first, last = folder.segments[0], folder.segments[-1]
         if last.size not in (0, self.file_size) or any(each.size != self.file_size for each in folder.segments[:-1]):
             wrong = next(each for each in folder.segments if each.size != self.file_size)
-            raise CannotAnswerError(f"{wrong.path} has {wrong.size} bytes, the master's files have "
-                                    f"{self.file_size} (mappedFileSizeCommitLog): receive into another folder")
+            raise CannotAnswerError(f"{wrong.path} has {wrong.size} bytes, but the master's files have "
+                                    f"{self.file_size} (mappedFileSizeCommitLog): use another folder")
         last_record, records_end = self._last_record(last.start)
         if records_end == first.start:  # nothing was received
             os.unlink(last.path)
             return
         self.begin, self.end = first.start, last_record
         self._open_file(last.start, exists=True)
-        os.ftruncate(self._fd, records_end - last.start)  # what a crash left behind the last record
+        # Remove what a crash left after the last record.
+        os.ftruncate(self._fd, records_end - last.start)
         os.ftruncate(self._fd, self.file_size)
         os.fsync(self._fd)
         self.synced = self.end
 
     def _check(self, folder: Folder) -> None:
         if folder.foreign:
-            raise CannotAnswerError(f"{folder.foreign[0]} is no commit log file: a folder that receives a log holds "
-                                    "nothing else; give an empty one, or one of an earlier receiver")
+            raise CannotAnswerError(f"{folder.foreign[0]} is not a commit log file: the folder must be empty, or hold "
+                                    "only the files of an earlier receiver")
         for before, each in zip(folder.segments, folder.segments[1:]):
             if each.start != before.start + self.file_size:
-                raise CannotAnswerError(f"{self.folder}: between {before.name} and {each.name} is a gap, or the "
-                                        f"master's files are not of {self.file_size} bytes")
+                raise CannotAnswerError(f"{self.folder}: there is a gap between {before.name} and {each.name}, or the "
+                                        f"master's files do not have {self.file_size} bytes")
         if folder.segments and folder.segments[0].start % self.file_size:
-            raise CannotAnswerError(f"{folder.segments[0].path} is no file of a log of {self.file_size} byte files")
+            raise CannotAnswerError(f"{folder.segments[0].path} does not belong to a log with files of "
+                                    f"{self.file_size} bytes")
 
     def _last_record(self, start: int) -> tuple[int, int]:
-        """(where the last record of a file begins, where it ends); the blank of a full file counts as one.
+        """Return (start, end) of the last record of a file; the blank of a full file counts as one.
 
-        A record that has a wrong CRC, or names another place, does not count. The last one stays on disk, and is
-        received again: when it was cut within its properties, nothing in it tells.
+        A record with a wrong CRC, or with another offset than its own, does not count. The last record stays on disk
+        and is received again: if it was cut off within its properties, nothing in it shows that.
         """
         walk, last, end = self._log().walk(start, check_crc=True), start, start
         for records in walk:
@@ -191,7 +195,7 @@ class ReceivedLog:
         return (end, full) if walk.end.offset >= full else (last, end)
 
     def _records_of(self, start: int, log_end: int) -> list[tuple[int, int]]:
-        """(offset, store time) of each record of one file that begins before `log_end`."""
+        """Return (offset, store time) of each record of one file that begins before `log_end`."""
         begins: list[tuple[int, int]] = []
         end = min(start + self.file_size, log_end)
         for records in self._log().walk(start):
@@ -225,23 +229,24 @@ class ReceivedLog:
 
 
 _RECEIVE_SIZE = 1024 * 1024  # bytes of one read
-_READ_WAIT_S = 0.25  # how soon a stop is seen
+_READ_WAIT_S = 0.25  # the time until a stop is noticed
 _CONNECT_TIMEOUT_S = 5.0
-_SETTLE_MARGIN_MS = 5000  # a 4.9 master looks at its waiting sends once a second
+# A 4.9 master checks its waiting sends once a second.
+_SETTLE_MARGIN_MS = 5000
 _SAMPLE_S = 0.5
-_LOOK_AGAIN_S = 30.0  # without data
+_LOOK_AGAIN_S = 30.0  # without data, then the master's range is checked
 _MAX_SAMPLES = 1000
 
 
 class DivergedError(CannotAnswerError):
-    """The master's log is not the one that was received so far."""
+    """The master's log is not the one received so far."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class Master:
-    """What a master's broker port tells before its log is followed. Sizes and offsets are bytes, times ms."""
+    """Facts about a master, read at its broker port before its log is followed. Sizes are in bytes, times in ms."""
 
     name: str
     address: tuple[str, int]  # of the HA port
@@ -253,8 +258,8 @@ class Master:
 
 
 class Receiver:
-    """Receives into `log` until `stop()` is true, or a connection ends, or with `once` until the master's end as of the
-    connecting is reached."""
+    """Receives into `log` until `stop()` is true or the connection ends; with `once`, until it reaches the end that the
+    master had at the start of the connection."""
 
     def __init__(self, log: ReceivedLog, acknowledge: bool, from_first: bool, once: bool,
                  stop: Callable[[], bool], sync_interval_s: float = 1.0) -> None:
@@ -264,11 +269,14 @@ class Receiver:
         self._once = once
         self._stop = stop
         self._sync_interval_s = sync_interval_s
-        self._verifier = RecordVerifier(0)  # made with each connection, which begins with a record
+        # Replaced for each connection, which begins with a record.
+        self._verifier = RecordVerifier(0)
         self._arrivals: deque[tuple[float, int]] = deque(maxlen=_MAX_SAMPLES)  # (monotonic s, end of the log)
         self._flawed_at = -1  # commit log offset of the last record that failed its checks
-        self._position: int | None = None  # what comes next on this connection; None: the master chooses
-        self._compared_to = 0  # what the folder held when this connection began
+        # The next offset on this connection; None: the master chooses.
+        self._position: int | None = None
+        # The end of the folder's log when this connection began.
+        self._compared_to = 0
         self._decoder = ha_transfer.FrameDecoder()
         self._reported = 0
         self._last_report: float = LONG_AGO  # monotonic s, as the next
@@ -276,8 +284,8 @@ class Receiver:
         self.received = 0  # bytes written
 
     def follow(self, ask: Callable[[], Master], on_progress: Callable[[int], None]) -> None:
-        """One connection to the master that `ask` tells of. StreamError when it ends by itself, DivergedError when it
-        must not be tried again."""
+        """Follow the master that `ask` returns over one connection. StreamError when the connection fails,
+        DivergedError when retrying would not help."""
         master = ask()
         begin = self._begin(master)
         stream = ByteStream(master.address, _CONNECT_TIMEOUT_S)
@@ -296,41 +304,42 @@ class Receiver:
             stream.close()
 
     def _begin(self, master: Master) -> int:
-        """The first report: where the master goes on from; 0 means its last file."""
+        """Return the first report: the offset from which the master sends; 0 means its last file."""
         log = self._log
         if master.min_offset % master.file_size:
-            raise DivergedError(f"{master.name} begins at {master.min_offset}, where none of its files of "
-                                f"{master.file_size} bytes begins")
+            raise DivergedError(f"{master.name} begins at {master.min_offset}, which is not the start of a file of "
+                                f"{master.file_size} bytes")
         if log.end is None:
-            # The first byte of a record is always 0 (the top of its size), so a log can be asked for from 1 on,
-            # which asks for the first file, and acknowledges nothing.
+            # The first byte of a record is always 0, the highest byte of its size. So the log can be requested from
+            # offset 1: that asks for the first file, and acknowledges nothing.
             return master.min_offset or int(master.max_offset > 1) if self._from_first else 0
         if log.end > master.max_offset:
             raise DivergedError(f"{log.folder} ends at {log.end}, the log of {master.name} at {master.max_offset}: it "
-                                "is another log, or has lost its end. Receive into another folder")
+                                "is another log, or has lost its end. Use another folder")
         begin = self._settled(0 if self._acknowledge else master.slave_timeout_ms + _SETTLE_MARGIN_MS)
         if begin < master.min_offset:
             if log.end < master.min_offset:
                 raise DivergedError(f"{log.folder} ends at {log.end}, the log of {master.name} begins at "
-                                    f"{master.min_offset}: what is between was deleted. Receive into another folder")
+                                    f"{master.min_offset}: the part between was deleted. Use another folder")
             begin = master.min_offset
         return begin or 1
 
     def _settled(self, settle_ms: float) -> int:
-        """The highest position that is surely waited for by nobody: by what arrived, else by the records' times."""
+        """Return the highest position that no send can wait for: by arrival times, or else by the records' times."""
         before = time.monotonic() - settle_ms / 1000
         settled = None
         while self._arrivals and self._arrivals[0][0] <= before:
             settled = self._arrivals.popleft()
         if settled is None:
             place = self._log.settled(settle_ms)
-            assert place is not None  # `_begin` asks for it of a log that holds something
+            # `_begin` calls this only for a log that is not empty.
+            assert place is not None
             return place
         self._arrivals.appendleft(settled)
         return settled[1]
 
     def _receive(self, stream: ByteStream, master: Master, on_progress: Callable[[int], None]) -> None:
-        """Read once, and do what is due."""
+        """Read once; sync and report when due."""
         count = stream.receive_into(self._decoder.writable(_RECEIVE_SIZE), _READ_WAIT_S)
         if count:
             self._last_read = time.monotonic()
@@ -342,15 +351,15 @@ class Receiver:
         self._sync_and_report(stream, idle=not count, master=master)
 
     def _take_runs(self, master: Master) -> None:
-        """Take all that has come."""
+        """Process all received frames."""
         try:
             for run in self._decoder.runs(master.file_size):
                 if self._position is None:
                     self._position = self._first_offset(run.offset, master)
                 if run.offset != self._position:
-                    raise DivergedError(f"{master.name} was asked to go on at {self._position} and answers with "
+                    raise DivergedError(f"{master.name} was asked to continue at {self._position} but answers with "
                                         f"{run.offset}: it does not hold what this folder needs. Its log was deleted "
-                                        "up to there, has lost its end, or is another one")
+                                        "up to there, has lost its end, or is another log")
                 if run.length:
                     self._take(run.offset, self._decoder.view[run.start:run.start + run.length], master)
                     self._position, self._last_data = run.offset + run.length, self._last_read
@@ -358,39 +367,40 @@ class Receiver:
             raise StreamError(f"{master.name}: {error}; is this its HA port?") from error
 
     def _check_range(self, master: Master) -> None:
-        """A 4.9 master that has deleted what comes next sends heartbeats for ever."""
+        """Check the master's range: a 4.9 master that has deleted the next bytes only sends heartbeats, forever."""
         if self._position is not None and not master.min_offset <= self._position <= master.max_offset:
-            raise DivergedError(f"{master.name} holds {master.min_offset} to {master.max_offset}, and this folder goes "
-                                f"on at {self._position}: what it needs was deleted meanwhile")
+            raise DivergedError(f"{master.name} holds {master.min_offset} to {master.max_offset}, but this folder "
+                                f"continues at {self._position}: the master has deleted what it needs")
 
     def _first_offset(self, offset: int, master: Master) -> int:
-        """Where a log that was asked for by 0 begins."""
+        """Return the first offset of a log whose start the master chose; check it."""
         if offset % master.file_size or offset < 0:
-            raise DivergedError(f"{master.name} begins at {offset}, where none of its files of {master.file_size} "
-                                "bytes begins")
+            raise DivergedError(f"{master.name} begins at {offset}, which is not the start of a file of "
+                                f"{master.file_size} bytes")
         if self._from_first and offset > 0:
-            raise StreamError(f"{master.name} has just begun another file; asked again")
+            raise StreamError(f"{master.name} has just begun another file; retrying")
         return offset
 
     def _take(self, offset: int, data: memoryview, master: Master) -> None:
         if offset % master.file_size + len(data) > master.file_size:
             raise DivergedError(f"{master.name} sends {len(data)} bytes at {offset}, beyond the end of a file of "
-                                f"{master.file_size} bytes: its files are of another size")
-        if offset == 1:  # as `_begin` has asked; the byte in front of it is 0
+                                f"{master.file_size} bytes: its files have another size")
+        # `_begin` has asked for offset 1; the byte before it is 0.
+        if offset == 1:
             self._store_pieces(0, memoryview(b"\0"), master)
         self._store_pieces(offset, data, master)
 
     def _store_pieces(self, offset: int, data: memoryview, master: Master) -> None:
-        """Store what is checked by now; the beginning of a record is held back."""
+        """Store the bytes of verified records; an incomplete record is held back."""
         try:
             for at, checked, start, length in self._verifier.take(offset, data, 0, len(data)):
                 self._store(at, checked[start:start + length], master)
         except RecordFlawError as flaw:
             is_known, self._flawed_at = flaw.offset == self._flawed_at, flaw.offset
-            reason = f"{master.name} sends damaged bytes, or what is no commit log: {flaw}; nothing of it is stored"
+            reason = f"{master.name} sends damaged bytes, or not a commit log: {flaw}; none of it is stored"
             if is_known:
-                raise DivergedError(f"{reason}. It came so twice: check the master's store with rmqha store verify"
-                                    ) from flaw
+                raise DivergedError(f"{reason}. It arrived damaged twice: check the master's store with rmqha store "
+                                    "verify") from flaw
             raise StreamError(reason) from flaw
 
     def _store(self, offset: int, data: memoryview, master: Master) -> None:
@@ -401,15 +411,16 @@ class Receiver:
             if mine != data[:held]:
                 at = next(place for place in range(held) if mine[place:place + 1] != data[place:place + 1])
                 raise DivergedError(f"{log.folder} and the log of {master.name} differ at {offset + at}: it is another "
-                                    "log, or one of them is damaged. Receive into another folder, and compare them "
-                                    "with rmqha store diff")
+                                    "log, or one of them is damaged. Use another folder, and compare them with rmqha "
+                                    "store diff")
             offset, data = offset + min(held, len(data)), data[held:]
         if not data:
             return
         log.write(offset, data)
         self.received += len(data)
         now, end = time.monotonic(), offset + len(data)
-        is_whole = self._verifier.next_record(end) == end  # not within the blank of a file
+        # Not within the blank of a file.
+        is_whole = self._verifier.next_record(end) == end
         if is_whole and (not self._arrivals or now - self._arrivals[-1][0] > _SAMPLE_S):
             self._arrivals.append((now, end))
 
@@ -435,15 +446,15 @@ _PROGRESS_S = 0.5
 
 
 def ask_master(admin: ClusterAdmin, broker: str, ha_address: tuple[str, int], acknowledge: bool) -> Master:
-    """What the broker tells of its log. CannotAnswerError when its HA port is another one, or when a peer that never
-    acknowledges would hold up its sends."""
+    """Ask a broker about its log. CannotAnswerError when its HA port is another one, or when a peer that never
+    acknowledges would delay its sends."""
     config, table = admin.get_broker_config(broker), admin.runtime_info(broker)
     if not acknowledge:
         _check_harmless(config, broker)
     ha_port = number(config, "haListenPort", broker)
     if ha_port and ha_port != ha_address[1]:
-        raise CannotAnswerError(f"the broker {broker} listens to its slaves on port {ha_port}, not {ha_address[1]}: "
-                                "correct --master, or name the right broker with --broker")
+        raise CannotAnswerError(f"broker {broker} serves its slaves on port {ha_port}, not {ha_address[1]}: correct "
+                                "--master, or give the right broker with --broker")
     return Master(name=f"{config.get('brokerName', '')} ({ha_address[0]}:{ha_address[1]})", address=ha_address,
                   file_size=number(config, "mappedFileSizeCommitLog", broker, 1 << 30),
                   min_offset=max(0, number(table, "commitLogMinOffset", broker)),
@@ -453,18 +464,18 @@ def ask_master(admin: ClusterAdmin, broker: str, ha_address: tuple[str, int], ac
 
 
 def _check_harmless(config: dict[str, str], broker: str) -> None:
-    """A master that waits for all, or for so many, of its peers would count one that never acknowledges."""
+    """Refuse a master that waits for several or all of its peers: this receiver would never acknowledge."""
     waits = [key for key in ("allAckInSyncStateSet", "enableAutoInSyncReplicas") if config.get(key) == "true"]
     if number(config, "inSyncReplicas", broker, 1) > 2:
         waits.append("inSyncReplicas above 2")
     if waits:
-        raise CannotAnswerError(f"the broker {broker} has {' and '.join(waits)}: it would wait for this receiver, "
-                                "which never acknowledges, and its sends would time out. Receive with "
-                                "--acknowledge, or from one of its slaves")
+        raise CannotAnswerError(f"broker {broker} has {' and '.join(waits)}: it would wait for this receiver, which "
+                                "never acknowledges, and its sends would time out. Use --acknowledge, or receive from "
+                                "one of its slaves")
 
 
 class _Progress:
-    """Where the log has come to, on a terminal's standard error."""
+    """Shows the end of the received log, if standard error is a terminal."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
@@ -478,13 +489,13 @@ class _Progress:
             self._at, self._from = now, end
 
     def close(self) -> None:
-        """What comes next begins a line of its own."""
+        """End the line of the progress."""
         if self._at:
             click.echo(err=True)
 
 
 def _receive(receiver: Receiver, ask: Callable[[], Master], stop: StopSignal, once: bool) -> None:
-    """Connection after connection, until it is to stop."""
+    """Follow the master, reconnecting after failures, until stopped."""
     progress, said = _Progress(), ""
     while not stop.is_set():
         try:
@@ -495,31 +506,33 @@ def _receive(receiver: Receiver, ask: Callable[[], Master], stop: StopSignal, on
             if once:
                 raise CannotAnswerError(text) from error
             if text != said:
-                click.echo(f"{text}; tried again each {_RETRY_S:g} s", err=True)
+                click.echo(f"{text}; retrying every {_RETRY_S:g} s", err=True)
                 said = text
             stop.wait(_RETRY_S)
     progress.close()
 
 
-@click.command("receive")
+@click.command("receive", short_help="Copy a master's commit log into a folder, and keep it current.", epilog=examples(
+    "rmqha ha receive --master 10.0.0.1:10912 --folder /backup/a/commitlog",
+    "rmqha ha receive --master 10.0.0.1:10912 --folder /backup/a/commitlog --once"))
 @click.option("--master", required=True, metavar="HOST:HAPORT", help="The master's HA port: its listenPort + 1.")
 @click.option("-b", "--broker", metavar="HOST:PORT", help="The master's listenPort; by default its HA port - 1.")
-@click.option("--folder", required=True, type=click.Path(file_okay=False), help="Where the files go.")
+@click.option("--folder", required=True, type=click.Path(file_okay=False), help="The folder for the received files.")
 @click.option("--from", "begin", type=click.Choice(["first", "last"]), default="first", show_default=True,
-              help="Which of the master's files an empty folder begins with.")
+              help="The master's file with which an empty folder begins.")
 @click.option("--acknowledge", is_flag=True,
-              help="Acknowledge what is on disk, so that a SYNC_MASTER counts this folder as a slave.")
-@click.option("--once", is_flag=True, help="End when all that the master holds now is received.")
+              help="Acknowledge what is on disk: a SYNC_MASTER counts this folder as a slave.")
+@click.option("--once", is_flag=True, help="Exit when everything that the master holds now is received.")
 @click.option("--sync-interval", "sync_interval_s", default=1.0, show_default=True, type=duration_type(0),
-              help="Seconds after which what came is brought to disk; at once with --acknowledge.")
+              help="Interval between syncs to disk, in seconds; with --acknowledge each batch is synced at once.")
 @click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=duration_type(0.1, 600), help="Seconds to wait for an answer of the broker.")
+              type=duration_type(0.1, 600), help="Seconds to wait for each answer of the broker.")
 def receive_command(master: str, broker: str | None, folder: str, begin: str, acknowledge: bool, once: bool,
                     sync_interval_s: float, timeout_s: float) -> None:
-    """Stream a master's commit log into a folder: the same files, names and sizes; goes on where the folder ends.
+    """Stream a master's commit log into a folder, with the same files, names and sizes; resume where the folder ends.
 
-    A store can be built on the folder with `rmqha store rebuild`. Ends with SIGTERM, SIGHUP or Ctrl-C; exit code 1 when
-    the master's log is not the one that was received so far.
+    `rmqha store rebuild` can build a store on the folder. SIGTERM, SIGHUP and Ctrl-C end the command. Exit code 1 when
+    the master's log is not the one received so far.
     """
     ha_address = parsed_address(master, "--master")
     broker = broker or f"{ha_address[0]}:{ha_address[1] - 1}"
@@ -544,7 +557,7 @@ def receive_command(master: str, broker: str | None, folder: str, begin: str, ac
 
 
 def _first_answer(ask: Callable[[], Master], stop: StopSignal, once: bool) -> int | None:
-    """The size of the master's files, from its first answer; None when told to stop before."""
+    """Return the size of the master's files from its first answer; None if stopped before."""
     said = False
     while not stop.is_set():
         try:
@@ -553,7 +566,7 @@ def _first_answer(ask: Callable[[], Master], stop: StopSignal, once: bool) -> in
             if once:
                 raise
             if not said:
-                click.echo(f"{error.message}; tried again each {_RETRY_S:g} s", err=True)
+                click.echo(f"{error.message}; retrying every {_RETRY_S:g} s", err=True)
                 said = True
             stop.wait(_RETRY_S)
     return None

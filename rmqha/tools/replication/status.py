@@ -1,11 +1,11 @@
-"""`ha status`: each master's slaves, how far they are, and who is refused."""
+"""`ha status`: each master's slaves, their lag and state, and the slaves that it refuses."""
 import dataclasses
 import sys
 import time
 
 import click
 
-from rmqha.common.program import Terminated
+from rmqha.common.program import Terminated, examples
 from rmqha.common.units import rate_text, seconds_text
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.check_base import Status
@@ -16,12 +16,13 @@ from rmqha.tools.replication.views import MasterView, Reading, SlaveView
 from rmqha.tools.terminal import CannotAnswerError, cell, duration_type, emit, output_option, put, render_table
 
 _HEADINGS = ("slave", "id", "state", "ack offset", "lag", "lag time", "rate", "in sync")
-_BY_HAND = "it has to be set up anew or repaired by hand"
+_COMPARE = ("stop both, compare them with rmqha store diff, keep the correct one, and set the other up again with an "
+            "empty store")
 _RIGHT = {"id", "ack offset", "lag", "lag time", "rate"}
 
 
 class RateMeter:
-    """Rates of slaves whose broker tells none, from two looks at their offsets."""
+    """Computes the rates of slaves whose broker reports none, from two polls of their offsets."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}  # (master, slave) -> (monotonic s, offset)
@@ -40,7 +41,7 @@ class RateMeter:
 
 
 def render(view: MasterView) -> str:
-    """One master and its slaves as text, and what is wrong with them."""
+    """Return one master and its slaves as text, with their problems."""
     lines = [_title(view)]
     if view.error:
         unreachable = view.address and view.error_status is Status.CRITICAL
@@ -58,7 +59,7 @@ def render(view: MasterView) -> str:
         lines += [f"  {line}" for line in failover_lines(view.failover)]
     lines += [f"  {_word(each.status)}{cell(each.address)}: {cell(each.note)}" for each in view.slaves if each.note]
     lines += [f"  {line}" for line in _log_lines(view)]
-    lines += [f"  REFUSED {cell(each.address)}: {each.reason}; {each.todo or _BY_HAND}"
+    lines += [f"  REFUSED {cell(each.address)}: {each.reason}; {each.todo or _COMPARE}"
               for each in view.refused]
     shown = {fault.text for fault in view.faults}
     lines += [f"  {problem.status.name} {problem.text}" for problem in judge(view, Rules())
@@ -84,7 +85,7 @@ def _own_connection(follows: SlaveView) -> list[str]:
 
 
 def _log_lines(view: MasterView) -> list[str]:
-    """How slaves check their logs, and what they have found."""
+    """Return the state of the slaves' log checks, and their findings."""
     reporting = [(view.follows, "its log")] if view.follows is not None else []
     reporting += [(each, cell(each.address)) for each in view.slaves]
     lines = [f"{who}: {each.scrub.text()}" for each, who in reporting if each.scrub is not None and each.scrub.text()]
@@ -100,8 +101,7 @@ def _cells(slave: SlaveView) -> tuple[str, ...]:
 
 
 def as_json(view: MasterView) -> dict[str, object]:
-    """One master and its slaves, for programs; `status` and `problems` are what that means, but for limits of the lag.
-    """
+    """Return one master and its slaves for programs; `status` and `problems` are judged without lag limits."""
     answer = dataclasses.asdict(view)
     problems = judge(view, Rules())
     answer["status"] = worst(problems).name
@@ -140,27 +140,30 @@ def _watch(admin: ClusterAdmin, cluster: str | None, broker: str | None, control
         except CannotAnswerError as error:
             text = error.message
         click.clear()
-        put(f"{time.strftime('%H:%M:%S')}, every {interval_s:g} s; Ctrl-C ends\n\n{text}")
+        put(f"{time.strftime('%H:%M:%S')}, every {interval_s:g} s; Ctrl-C to exit\n\n{text}")
         time.sleep(interval_s)
 
 
-@click.command("status")
+@click.command("status", short_help="Show each master's slaves: offset, lag, rate, state.", epilog=examples(
+    "rmqha ha status -n 127.0.0.1:9876",
+    "rmqha ha status -n 127.0.0.1:9876 --watch"))
 @cluster_options
 @controller_option
-@click.option("--watch", is_flag=True, help="Show it again and again; on a terminal only.")
+@click.option("--watch", is_flag=True, help="Refresh continuously; on a terminal only.")
 @click.option("--interval", "interval_s", default=2.0, show_default=True, type=duration_type(0.2),
-              help="Seconds between two looks of --watch.")
+              help="Seconds between two refreshes of --watch.")
 @output_option
 def status_command(namesrv: str | None, broker: str | None, cluster: str | None, timeout_s: float,
                    controller: str | None, watch: bool, interval_s: float, output: str) -> None:
-    """Show each master's slaves: how far they are, how fast, whether in sync, and which are refused.
+    """Show each master's slaves: offset, lag, rate, whether they are in sync, and the slaves that it refuses.
 
-    With automatic failover also what the controllers say, who may become the master, and why not the others.
+    With automatic failover also show the controllers' view: the replicas that may become the master, and why others may
+    not.
 
-    Works with rmqha, RocketMQ 4.9 and 5; exit code 2 when a broker that is listed gives no answer.
+    Works with rmqha, RocketMQ 4.9 and 5. Exit code 2 when a listed broker does not answer.
     """
     if watch and (output != "table" or not sys.stdout.isatty()):
-        raise click.UsageError("--watch is for a terminal; a program asks again with -o json")
+        raise click.UsageError("--watch needs a terminal and table output; programs can poll with -o json")
     controllers = split_addresses(controller or "")
     with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
         if watch:
@@ -169,7 +172,8 @@ def status_command(namesrv: str | None, broker: str | None, cluster: str | None,
             except KeyboardInterrupt as interrupt:
                 if isinstance(interrupt, Terminated):
                     raise
-                return  # Ctrl-C is the way to end it
+                # Ctrl-C is the normal end of --watch.
+                return
         reading = read_replication(admin, cluster, broker, controllers=controllers)
     _print(reading, output)
     if any(view.error or any(slave.state == "UNREACHABLE" for slave in view.slaves) for view in reading.views):

@@ -1,7 +1,7 @@
-"""State of replication as `ha status`, `check ha` and `doctor` show it, with the checks of slaves' logs.
+"""The state of replication as `ha status`, `check ha` and `doctor` show it, with the checks of slaves' logs.
 
 `ScrubView` is a slave's report on the checks of its log: scrubbing, and verifying records before they are acknowledged.
-RocketMQ's slaves and those of older rmqha versions report neither; they have no view, and there is nothing to judge.
+RocketMQ's slaves and those of older rmqha versions report neither; they have no view, and are not judged by it.
 """
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from rmqha.tools.check_base import Status
 from rmqha.tools.replication.ask import Told
 from rmqha.tools.terminal import cell, counted
 
-SLAVES_COPY, MASTERS_COPY = "slave", "master"  # whose copy of a record is damaged, in haScrubDamaged
+# Values of haScrubDamaged: the side whose copy of a record is damaged.
+SLAVES_COPY, MASTERS_COPY = "slave", "master"
 _OFF, _CANT = "OFF", "CANT"
 _STATE, _VERIFIED = "haScrubState", "haVerifiedBytes"
-DAMAGED_TODO = ("rmqha store verify on the master's store; when that is good, look at memory and network of both "
-                "hosts. The slave continues as soon as a good record comes")
+DAMAGED_TODO = ("run rmqha store verify on the master's store; if that is clean, check memory and network of both "
+                "hosts. The slave continues as soon as it receives a good record")
 _PROMISE_MS = 7 * 24 * 3_600_000
 
 
 @dataclass(frozen=True)
 class LogFault:
-    """Something wrong with a slave's log, as its own checks found it; `kind` is a name for programs."""
+    """A fault of a slave's log, found by its own checks; `kind` is a name for programs."""
 
     status: Status
     kind: str
@@ -33,10 +34,10 @@ class LogFault:
 
 @dataclass(frozen=True)
 class ScrubView:
-    """What a slave reports of scrubbing and verifying; offsets are of the commit log.
+    """A slave's report on scrubbing and verifying; offsets are of the commit log.
 
-    `state`: OFF, WAITING, RUNNING, CANT; "" when it reports of verifying alone. `unscrubbed_ms`: the age of the oldest
-    byte not compared with the master, 0 when all is, -1 when it is not known. `damaged`: whose copy, and how many.
+    `state`: OFF, WAITING, RUNNING, CANT; "" when it only reports on verifying. `unscrubbed_ms`: the age of the oldest
+    byte not compared with the master; 0 when all are compared, -1 when unknown. `damaged`: records by the damaged side.
     """
 
     state: str
@@ -54,27 +55,28 @@ class ScrubView:
     verified_bytes: int
     verify_failures: int
     verify_failed_offset: int | None
-    gets_damaged: bool  # the master's record at verify_failed_offset, each time
+    # The master's record at verify_failed_offset arrives damaged each time.
+    gets_damaged: bool
     root: str  # the slave's store folder
     damaged: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_on(self) -> bool:
-        """Whether the log is being scrubbed, now or when there is time for it."""
+        """True if scrubbing is enabled: it runs, or waits for idle time."""
         return self.state not in ("", _OFF)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the master can't be asked at present."""
+        """True if the master can't be asked at present."""
         return self.state == _CANT
 
     @property
     def is_late(self) -> bool:
-        """Whether bytes wait to be compared for longer than promised."""
+        """True if bytes have been waiting to be compared for longer than promised."""
         return self.is_on and 0 < self.promise_ms < self.unscrubbed_ms
 
     def text(self) -> str:
-        """How far the checks have come; "" when there are none."""
+        """Return the progress of the checks; "" without checks."""
         parts = []
         if self.is_on:
             parts = [f"scrubbing {self.state}", f"round {self.rounds + 1} is at {self.position:,} of "
@@ -84,19 +86,19 @@ class ScrubView:
         if self.is_on and self.last_error:
             parts.append(f"last error: {cell(self.last_error)}")
         if self.verified_bytes or self.verify_failures:
-            parts.append(f"{size_text(self.verified_bytes)} verified before they were acknowledged")
+            parts.append(f"{size_text(self.verified_bytes)} verified before acknowledgement")
         return "; ".join(parts)
 
     def _age(self) -> str:
         if self.unscrubbed_ms == 0:
-            return "all is compared"
+            return "everything is compared"
         if self.unscrubbed_ms < 0:
             return "nothing is compared yet"
-        return (f"what is due was appended or compared {seconds_text(self.unscrubbed_ms / 1000)} ago, "
-                f"{seconds_text(self.promise_ms / 1000)} are promised")
+        return (f"the oldest uncompared bytes are {seconds_text(self.unscrubbed_ms / 1000)} old, at most "
+                f"{seconds_text(self.promise_ms / 1000)} is promised")
 
     def faults(self, master: str) -> list[LogFault]:
-        """All that is wrong; `master` is its master's address, as HOST:PORT."""
+        """Return all faults; `master` is the master's address, as HOST:PORT."""
         return [*self._differences(master), *self._failures(), *self._late()]
 
     def _differences(self, master: str) -> list[LogFault]:
@@ -109,39 +111,39 @@ class ScrubView:
         of_slave, of_master = (self.damaged.get(whose, 0) for whose in (SLAVES_COPY, MASTERS_COPY))
         repair = f"stop the slave, rmqha store repair {cell(self.root) or 'ROOT'} --master {master} --apply, start it"
         if of_master:
-            whose = "the master's copy is the damaged one" if of_master >= self.differences else (
-                f"in {of_master} of them the master's copy is the damaged one")
-            return [LogFault(Status.CRITICAL, "MASTER_DAMAGED", f"{text}: {whose}, its body has another CRC than its "
-                             "record says", "make this slave the master, and then repair the other's store from it; "
+            whose = "the master's copy is damaged" if of_master >= self.differences else (
+                f"in {of_master} of them the master's copy is damaged")
+            return [LogFault(Status.CRITICAL, "MASTER_DAMAGED", f"{text}: {whose}, its body CRC does not match",
+                             "make this slave the master, and then repair the other's store from it; "
                              "never repair this slave from this master")]
         if of_slave:
-            text += ": the slave's copy is the damaged one" if of_slave >= self.differences else (
-                f": in {of_slave} of them the slave's copy is the damaged one")
+            text += ": the slave's copy is damaged" if of_slave >= self.differences else (
+                f": in {of_slave} of them the slave's copy is damaged")
             return [LogFault(Status.CRITICAL, "DIFFERS", text, repair)]
-        return [LogFault(Status.CRITICAL, "DIFFERS", f"{text}: no CRC says which copy is the right one",
-                         f"look at them with rmqha check ha --deep --range 0:; when the master's is right, {repair}")]
+        return [LogFault(Status.CRITICAL, "DIFFERS", f"{text}: no CRC shows which copy is right",
+                         f"inspect them with rmqha check ha --deep --range 0:; if the master's are right, {repair}")]
 
     def _failures(self) -> list[LogFault]:
         if not self.verify_failures:
             return []
         last = f", the last at offset {self.verify_failed_offset}" if self.verify_failed_offset is not None else ""
-        return [LogFault(Status.WARNING, "VERIFY_FAILED", f"it has refused records that came damaged, "
+        return [LogFault(Status.WARNING, "VERIFY_FAILED", f"it has refused records that arrived damaged, "
                          f"{counted(self.verify_failures, 'time')} since its start{last}",
-                         DAMAGED_TODO if self.gets_damaged else "what came again was good: look at memory and network "
-                         "of both hosts. A restart of the slave clears the count")]
+                         DAMAGED_TODO if self.gets_damaged else "they were good when fetched again: check memory and "
+                         "network of both hosts. A restart of the slave clears the count")]
 
     def _late(self) -> list[LogFault]:
         if not self.is_late:
             return []
         why = f" ({self.state}: {cell(self.last_error)})" if self.last_error else f" ({self.state})"
-        return [LogFault(Status.WARNING, "SCRUB_LATE", "bytes of its log were not compared with its master's for "
-                         f"{seconds_text(self.unscrubbed_ms / 1000)}, {seconds_text(self.promise_ms / 1000)} are "
-                         f"promised{why}", "raise haScrubBytesPerSecond or haScrubPromise of the slave; when the "
-                         "master can't be asked, see its port and its white list")]
+        return [LogFault(Status.WARNING, "SCRUB_LATE", "bytes of its log have not been compared with its master's for "
+                         f"{seconds_text(self.unscrubbed_ms / 1000)}, at most {seconds_text(self.promise_ms / 1000)} "
+                         f"is promised{why}", "raise haScrubBytesPerSecond or haScrubPromise of the slave; if the "
+                         "master can't be asked, check its port and its allowlist")]
 
 
 def scrub_view(told: Told) -> ScrubView | None:
-    """The view of a slave that reports of its checks; None of any other."""
+    """Return the view of a slave that reports its checks; None for any other."""
     table = told.table
     if _STATE not in table and _VERIFIED not in table:
         return None
@@ -160,13 +162,13 @@ def scrub_view(told: Told) -> ScrubView | None:
 
 
 def _offset(told: Told, key: str) -> int | None:
-    """An offset that is there, or not; -1 is none."""
+    """Return an offset of the table, or None for -1 or a missing one."""
     offset = told.number(key, -1)
     return offset if offset >= 0 else None
 
 
 def _damaged(text: str) -> dict[str, int]:
-    """`slave:2,master:1`; what has another form is passed over: it only makes a text more precise."""
+    """Parse `slave:2,master:1`; invalid parts are ignored, since they only make a text more precise."""
     counts = (part.split(":") for part in text.split(","))
     return {each[0]: count for each in counts if len(each) == 2 and (count := whole(each[1], -1, 0)) >= 0}
 
@@ -176,9 +178,9 @@ DEFAULT_FALLBEHIND_MAX = 256 * 1024 * 1024
 
 @dataclass
 class SlaveView:
-    """One slave of a master; what nobody tells is None. `connection` is its end of the replication connection.
+    """One slave of a master, with None for unknown values. `connection` is its end of the replication connection.
 
-    `status` is what its state means by itself, without limits for its lag; `note` says why.
+    `status` is the meaning of its state alone, without limits for its lag; `note` is the reason.
     """
 
     address: str
@@ -192,12 +194,15 @@ class SlaveView:
     in_sync: bool | None = None
     note: str = ""
     status: Status = Status.OK
-    registered: bool = True  # at the name server; also when nobody was asked
-    counts: bool = True  # as one of the slaves that a master should have; a receiver does not
-    scrub: ScrubView | None = None  # None: it does not report how its log is checked
+    # At the name server; also True when no name server was asked.
+    registered: bool = True
+    # As one of the slaves that a master should have; a receiver does not count.
+    counts: bool = True
+    # None: it does not report checks of its log.
+    scrub: ScrubView | None = None
 
     def set_offset(self, offset: int, master_max_offset: int, fallbehind_max: int) -> None:
-        """The slave holds the log below `offset`."""
+        """Record that the slave holds the log below `offset`."""
         self.ack_offset = offset
         self.lag_bytes = master_max_offset - offset
         if self.lag_bytes <= 0:
@@ -206,7 +211,7 @@ class SlaveView:
             self.in_sync = 0 <= self.lag_bytes < fallbehind_max
 
     def judge(self, status: Status, state: str, note: str = "") -> None:
-        """What it is, and what that means; a slave that does not replicate is not in sync."""
+        """Set the state and its status; a slave that does not replicate is not in sync."""
         self.status, self.state = status, state
         self.note = note or self.note
         if status is Status.CRITICAL:
@@ -215,9 +220,9 @@ class SlaveView:
 
 @dataclass
 class RefusedView:
-    """A slave that its master can't serve: the offset that it asked for, and what the master holds.
+    """A slave that its master can't serve: the offset that it requested, and the range that the master holds.
 
-    `same_up_to`: up to where the slave has found both logs the same; -1 when it is not known.
+    `same_up_to`: the offset up to which the slave found both logs equal; -1 when unknown.
     """
 
     address: str
@@ -228,43 +233,50 @@ class RefusedView:
 
     @property
     def gets_damaged(self) -> bool:
-        """Whether all that the slave holds is the master's, and the next record came damaged."""
+        """True if the slave's log equals the master's, and the next record arrived damaged."""
         return self.same_up_to == self.slave_offset >= 0
 
     @property
     def todo(self) -> str:
-        """What to do about it, where that is not to set the slave up again."""
-        return DAMAGED_TODO if self.gets_damaged else ""
+        """The remedy; "" if only a comparison of both stores shows which one is correct."""
+        if self.gets_damaged:
+            return DAMAGED_TODO
+        if self.same_up_to >= 0:
+            return (f"rmqha ha rejoin truncates its log at {self.same_up_to}, where the two begin to differ, and keeps "
+                    "the truncated bytes in a file")
+        return "set it up again with an empty store" if self.slave_offset < self.master_min_offset else ""
 
     @property
     def reason(self) -> str:
-        """Why, in words."""
+        """The reason of the refusal, as text."""
         if self.gets_damaged:
-            return (f"the master's record at {self.slave_offset} comes damaged each time: the network damages it, or "
+            return (f"the master's record at {self.slave_offset} arrives damaged each time: the network damages it, or "
                     "the master's own copy is damaged")
         if self.slave_offset > self.master_max_offset:
-            return (f"it is ahead of the master: it asks for {self.slave_offset}, the master ends at "
+            return (f"it is ahead of the master: it requests {self.slave_offset}, but the master ends at "
                     f"{self.master_max_offset} and has lost what the slave holds")
         if self.slave_offset >= self.master_min_offset:
-            return (f"its log is another one: before {self.slave_offset} it holds other bytes than the master, as the "
-                    "store of another master does, or one that went on by itself")
-        return (f"it is too far behind: it asks for {self.slave_offset}, the master begins at "
+            return (f"its log is another one: before {self.slave_offset} it holds other bytes than the master, like "
+                    "the store of another master, or one that accepted messages on its own")
+        return (f"it is too far behind: it requests {self.slave_offset}, but the master begins at "
                 f"{self.master_min_offset} and has deleted what the slave needs")
 
 
 @dataclass
 class Fault:
-    """Something that is wrong with the brokers of one name, beside what their slaves say."""
+    """A fault of the brokers of one name, other than those of their slaves."""
 
     status: Status
     text: str
-    address: str = ""  # the broker's that it is about
-    todo: str = ""  # what to do about it, where that is not said elsewhere
+    # The broker that it concerns.
+    address: str = ""
+    # The remedy, if it is not obvious from the text.
+    todo: str = ""
 
 
 @dataclass
 class ControllerView:
-    """One controller of automatic failover, and who leads as it knows; `error`: why it could not be asked."""
+    """One controller of automatic failover, and the leader that it knows; `error`: why it could not be asked."""
 
     address: str
     group: str = ""
@@ -277,9 +289,9 @@ class ControllerView:
 
 @dataclass
 class ReplicaView:
-    """A replica as the controller has it; its epoch and the end of its log by its own word, None when it tells nothing.
+    """A replica as the controller lists it; epoch and log end are its own report, None when it does not answer.
 
-    `may_lead`: whether the controller would make it the master, were the present one gone; `why_not` has the reasons.
+    `may_lead`: whether the controller would elect it if the current master failed; `why_not` has the reasons.
     """
 
     broker_id: int
@@ -295,7 +307,7 @@ class ReplicaView:
 
 @dataclass
 class FailoverView:
-    """What the controllers say of the brokers of one name. `known`: the one that leads knows it."""
+    """The controllers' view of the brokers of one name. `known`: the leader knows the name."""
 
     controllers: list[ControllerView]
     leader: str = ""
@@ -309,13 +321,13 @@ class FailoverView:
 
     @property
     def sync_state_set(self) -> list[int]:
-        """The ids of those that hold all that was acknowledged."""
+        """The ids of the replicas that hold every acknowledged message."""
         return sorted(each.broker_id for each in self.replicas if each.in_sync)
 
 
 @dataclass
 class BrokerView:
-    """A broker's place in the cluster, and what it says of itself; offsets are of the commit log."""
+    """A broker's place in the cluster, and its own report; offsets are of the commit log."""
 
     cluster: str
     name: str
@@ -329,23 +341,27 @@ class BrokerView:
 
 @dataclass
 class MasterView(BrokerView):
-    """A broker that was asked, and its slaves. `follows` is set when it is a slave itself."""
+    """A broker that was asked, and its slaves. `follows` is set if it is a slave itself."""
 
     fallbehind_max: int = DEFAULT_FALLBEHIND_MAX
     wanted_slaves: int = 0  # by its own config
     slaves: list[SlaveView] = field(default_factory=list)
     refused: list[RefusedView] = field(default_factory=list)
-    follows: SlaveView | None = None  # its own connection; `address` is the master's HA port
+    # Its own connection; `address` is the master's HA port.
+    follows: SlaveView | None = None
     faults: list[Fault] = field(default_factory=list)
-    failover: FailoverView | None = None  # None: no controller chooses its master
-    error: str = ""  # why it could not be asked
-    error_status: Status = Status.CRITICAL  # UNKNOWN when it has answered with an error
+    # None: no controller chooses its master.
+    failover: FailoverView | None = None
+    # Why it could not be asked.
+    error: str = ""
+    # UNKNOWN when it has answered with an error.
+    error_status: Status = Status.CRITICAL
     note: str = ""
 
 
 @dataclass
 class Reading:
-    """All that was asked for; `faults` are those of the name servers."""
+    """The result of a reading; `faults` are those of the name servers."""
 
     views: list[MasterView] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)

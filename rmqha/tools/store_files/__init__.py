@@ -1,4 +1,4 @@
-"""Looking at a store on disk, its broker running or not: dump, verify, diff, rebuild, du.
+"""Inspecting a store on disk, with or without a running broker: dump, verify, diff, rebuild, repair, du.
 
-Everything here reads with pread and changes nothing, but `rebuild --apply`.
+All commands read with pread and change nothing, except `rebuild --apply` and `repair --apply`.
 """

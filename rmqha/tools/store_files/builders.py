@@ -1,6 +1,6 @@
-"""Index files from keys in the order of the log: the same bytes as a broker writes, some entries at a time.
+"""Build index files from keys, and consume queue files from units, both in the order of the log.
 
-Consume queue files from units in the order of the log: the same bytes as a broker writes.
+The results are byte for byte what a broker writes. They are passed to sinks in parts, so memory is bounded.
 """
 import os
 import shutil
@@ -31,17 +31,17 @@ _NONE = IndexCounters(0, 0, 0, 0, 0, 1)
 
 
 class IndexSink(Protocol):
-    """Takes one file: entries from front to back, then header and slots."""
+    """Receives one file: entries from front to back, then header and slots."""
 
     def entries(self, position: int, data: bytes) -> None:
-        """Entries that belong at a byte position of the file."""
+        """Receive entries that belong at a byte position of the file."""
 
     def finish(self, header: bytes, slots: bytes) -> None:
-        """The file is complete."""
+        """Receive header and slots; the file is complete."""
 
 
 class IndexBuilder:
-    """Adds keys, and hands each file to a sink that `open_sink` gives."""
+    """Builds index files from keys, and passes each file to a sink that `open_sink` returns."""
 
     def __init__(self, shape: Shape, open_sink: Callable[[], IndexSink]) -> None:
         self.shape = shape
@@ -50,8 +50,10 @@ class IndexBuilder:
         self._open_sink = open_sink
         self._sink: IndexSink | None = None
         self._entries_at = INDEX_HEADER_SIZE + shape.slots * HASH_SLOT_SIZE
-        self._window = bytearray()  # header, slots, and the entries that the sink does not have yet
-        self._window_first = 0  # number of the first of them
+        # Header, slots, and the entries that the sink does not have yet.
+        self._window = bytearray()
+        # The number of the first entry in the window.
+        self._window_first = 0
         self._counters = _NONE
         self._rows = bytearray()  # of single keys, to be added together
 
@@ -84,9 +86,9 @@ class IndexBuilder:
                 self._flush()
 
     def _roll(self) -> None:
-        """Begin a file; it takes over the end of the one before, as the original's does."""
+        """Begin a file; its header continues the end of the previous file's, as in RocketMQ."""
         if self.shape.entries <= 1:
-            raise CannotAnswerError(f"an index file of {self.shape.entries} entries has room for none: tell the "
+            raise CannotAnswerError(f"an index file with {self.shape.entries} entries can't hold any: give the "
                                     "broker's maxHashSlotNum and maxIndexNum")
         self._close()
         self._sink = self._open_sink()
@@ -104,7 +106,7 @@ class IndexBuilder:
             self._window_first += count
 
     def finish(self) -> None:
-        """The last key is in: complete the current file."""
+        """Complete the current file after the last key."""
         self._put_single_keys()
         self._close()
 
@@ -117,7 +119,7 @@ class IndexBuilder:
 
 
 class IndexWriter:
-    """Writes a new file; sparse where it has no entries, as the original's."""
+    """Writes a new file; it is sparse where it has no entries, as in RocketMQ."""
 
     def __init__(self, path: str, shape: Shape) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -128,14 +130,14 @@ class IndexWriter:
         write_all(self._fd, data, position)
 
     def finish(self, header: bytes, slots: bytes) -> None:
-        """Write header and slots, and force all to the disk."""
+        """Write header and slots, and force the file to disk."""
         write_all(self._fd, header + slots, 0)
         os.fsync(self._fd)
         os.close(self._fd)
 
 
 class IndexComparer:
-    """Compares with an existing file; `difference` says where it differs first. A running broker (`live`) writes on."""
+    """Compares with an existing file; `difference` is the first one. A running broker (`live`) may be writing to it."""
 
     def __init__(self, reader: IndexReader | None, live: bool) -> None:
         self.reader = reader
@@ -143,7 +145,7 @@ class IndexComparer:
         self.difference: str | None = None if reader is not None or live else "missing"
 
     def entries(self, position: int, data: bytes) -> None:
-        """Compare entries; of a file that is being written only those that are there."""
+        """Compare entries; in a file that is being written, only those already present."""
         if self.difference is not None or self.reader is None:
             return
         there = read_at(self.reader.path, position, len(data))
@@ -163,7 +165,7 @@ class IndexComparer:
 
 
 def write_all(fd: int, data: bytes, position: int) -> None:
-    """pwrite until all is written. OSError when the disk says no."""
+    """Call pwrite until all bytes are written. OSError when writing fails."""
     view = memoryview(data)
     while view:
         written = os.pwrite(fd, view, position)
@@ -171,24 +173,33 @@ def write_all(fd: int, data: bytes, position: int) -> None:
 
 
 _REST_UNITS = 65536
-_SETTLE_S = 0.02  # a unit that was begun is whole after this long
+# Within this time a unit that is being written is complete.
+_SETTLE_S = 0.02
 
 
 class QueueSink(Protocol):
-    """Takes the units of one queue from front to back."""
+    """Receives the units of one queue from front to back."""
 
     def units(self, index: int, data: bytes) -> None:
-        """Units from `index` on."""
+        """Receive units from `index` on."""
 
     def finish(self, end_index: int) -> None:
-        """The queue ends before `end_index`."""
+        """Receive the end of the queue: it ends before `end_index`."""
 
     def begin_anew(self) -> None:
-        """Forget all units so far: they are of a queue that was deleted."""
+        """Forget all units so far: they belong to a deleted queue."""
 
 
 class QueueBuilder:
-    """One queue. `max_gap`: how many indices may be missing in a row and are filled with blanks."""
+    """Builds one queue. `max_gap`: the longest gap of indices that is filled with blank units.
+
+    A topic that is deleted and created again leaves records of both lives under one name in the log, and the indices of
+    the second life begin at 0 again. So a record with index 0 after others starts the queue from scratch. But a record
+    may also contain a wrong index 0; discarding all earlier units for that would lose the queue. The next record
+    distinguishes the two cases, so the unit is held back (`_zero`) until then. If the next index is the last one plus
+    2, the held record belongs to the index between: the queue continues, as in the broker, and the problem is reported.
+    With any other index the queue begins again.
+    """
 
     def __init__(self, sink: QueueSink, file_size: int, flush_bytes: int, max_gap: int) -> None:
         self.sink = sink
@@ -200,17 +211,19 @@ class QueueBuilder:
         self._max_gap = max_gap
         self._chunk = bytearray()
         self._chunk_index = 0
-        self._zero: bytes | None = None  # unit of a message 0 that came behind others
+        # The unit of a message with index 0 that follows others.
+        self._zero: bytes | None = None
 
     def put(self, index: int, unit: bytes) -> str | None:
-        """Add the unit of message `index`; what is wrong with that index, if anything.
+        """Add the unit of message `index`; return what is wrong with that index, or None.
 
-        A message 0 behind others begins the queue anew, unless the next one says that its index is wrong.
+        A message 0 after others begins the queue again, unless the next message shows that the index 0 is wrong.
         """
         problem = None
         if self._zero is not None:
             if index == self.next_index + 1:
-                self._append(self._zero)  # as a broker does
+                # A broker also stores it here.
+                self._append(self._zero)
                 self.next_index += 1
                 self.units += 1
                 problem = f"index 0 follows {index - 2}, and is followed by {index}"
@@ -222,16 +235,16 @@ class QueueBuilder:
             return None
         if self.first_index is None:
             if index < 0:
-                return f"index {index} is left out"
-            # the first file begins in the middle: blanks up to there
+                return f"index {index} is skipped"
+            # If the first file begins in the middle, blank units fill it up to there.
             self.first_index, self._chunk_index = index, index - index % self._per_file
             self._chunk += PRE_BLANK_UNIT * (index % self._per_file)
         elif index != self.next_index:
             problem = f"index {index} follows {self.next_index - 1}"
             if index < self.next_index:
-                return f"{problem}: it is left out"
+                return f"{problem}: it is skipped"
             if index - self.next_index > self._max_gap:
-                return f"{problem}: it is left out, no such gap fits the log"
+                return f"{problem}: it is skipped, since the log is too short for such a gap"
             for _ in range(index - self.next_index):
                 self._append(PRE_BLANK_UNIT)
         self._append(unit)
@@ -247,13 +260,13 @@ class QueueBuilder:
         self.next_index = self.units = 1
 
     def goes_on_at(self, index: int) -> bool:
-        """Whether the unit of message `index` would be the next one, or the first."""
+        """Return whether the unit of message `index` would be the next one, or the first."""
         if self._zero is not None:
             return False
         return index >= 0 if self.first_index is None else index == self.next_index
 
     def put_run(self, index: int, units: bytes) -> None:
-        """Add units that follow one another, where the queue goes on."""
+        """Add consecutive units at the end of the queue."""
         self.put(index, units[:UNIT])
         self._append(units[UNIT:])
         self.next_index += len(units) // UNIT - 1
@@ -271,7 +284,7 @@ class QueueBuilder:
             self._chunk.clear()
 
     def finish(self) -> None:
-        """The last record is in."""
+        """Complete the queue after the last record."""
         if self._zero is not None:
             self._begin_anew(self._zero)
         self._flush()
@@ -279,7 +292,7 @@ class QueueBuilder:
 
     @property
     def files(self) -> int:
-        """How many files the units take."""
+        """The number of files that the units take."""
         if self.first_index is None:
             return 0
         return (self.next_index - 1) // self._per_file - self.first_index // self._per_file + 1
@@ -315,7 +328,7 @@ class QueueWriter:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def finish(self, end_index: int) -> None:
-        """Force all files to the disk."""
+        """Force all files to disk."""
         if not os.path.isdir(self.path):
             return
         for entry in os.scandir(self.path):
@@ -327,9 +340,9 @@ class QueueWriter:
 
 
 class QueueComparer:
-    """Compares with an existing queue; `difference` says where it differs first.
+    """Compares with an existing queue; `difference` is the first one.
 
-    Units of messages that the log has no more, in front of the first one, count as equal.
+    Units before the first one, of messages that are no longer in the log, count as equal.
     """
 
     def __init__(self, reader: QueueReader | None, live: bool) -> None:
@@ -342,7 +355,8 @@ class QueueComparer:
         if self.difference is not None:
             return
         if self.reader is None:
-            return  # a running broker makes it later
+            # A running broker will create it.
+            return
         there = self.reader.read(index, len(data) // UNIT) if index >= self.reader.first_index else b""
         if self.live and not data.startswith(there.rstrip(b"\0")):
             time.sleep(_SETTLE_S)
@@ -357,20 +371,20 @@ class QueueComparer:
 
     @staticmethod
     def _is_ext(found: bytes, expected: bytes) -> bool:
-        """Whether it says the same, and more in an extension file."""
+        """Return whether a unit is the expected one, but with its tags code in an extension file."""
         return len(found) == UNIT and found[:12] == expected[:12] and unpack(found).tags_code < -(1 << 31)
 
     def begin_anew(self) -> None:
-        """What was compared is not to be there."""
+        """Discard the comparison so far: its units should not exist."""
         self.difference = None if self.reader is not None or self.live else "missing"
 
     def finish(self, end_index: int) -> None:
-        """Findings about what follows the last unit."""
+        """Compare what follows the last unit."""
         if self.difference is not None or self.live or self.reader is None:
             return
         index = max(end_index, self.reader.first_index)
         while data := self.reader.read(index, _REST_UNITS):
             if data.strip(b"\0"):
-                self.difference = f"there is more from index {end_index} on"
+                self.difference = f"there are more entries from index {end_index} on"
                 return
             index += len(data) // UNIT

@@ -1,4 +1,4 @@
-"""`store diff`: a master's store against its slave's, over what both hold."""
+"""`store diff`: compare a master's store with its slave's, over the range that both hold."""
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ import click
 
 from rmqha.common.filesystem import Segment
 from rmqha.common.message.message_layout import BLANK, MAX_HEAD_LENGTH, decode_header
+from rmqha.common.program import examples
 from rmqha.store.consume_queue_layout import CQ_UNIT
 from rmqha.tools.store_files.dump import message_object
 from rmqha.tools.store_files.readers import UNIT, QueueKey, QueueReader, StoreReader, ext_position
@@ -22,18 +23,20 @@ _CHUNK_UNITS = 65536
 
 @dataclass
 class Diff:
-    """What two stores have in common and where they part; offsets of the log."""
+    """The common range of two stores and their differences; offsets are of the log."""
 
     begin: int = 0
     end: int = 0
     end_a: int = 0
     end_b: int = 0
-    offset: int | None = None  # of the first byte that differs
+    offset: int | None = None  # of the first differing byte
     record: dict[str, Any] = field(default_factory=dict)  # the record around it
-    blank_bytes: int = 0  # files whose blank rests differ, which nobody reads
+    # Files that differ after their blank, in bytes that are never read.
+    blank_bytes: int = 0
     queues: int = 0
     units: int = 0
-    lagging: int = 0  # queues of running brokers that lag: their common part is compared
+    # Queues of running brokers that lag: only their common part is compared.
+    lagging: int = 0
     differences: list[str] = field(default_factory=list)
 
 
@@ -58,12 +61,13 @@ def _diff_logs(a: CommitLogReader, b: CommitLogReader, found: Diff,
         size = min(_BLOCK, found.end - offset)
         mine, theirs = a.read(offset, size), b.read(offset, size)
         if mine != theirs and (a.live or b.live):
-            time.sleep(_SETTLE_S)  # a record of which a slave has got but a part
+            # A slave may have received only a part of a record.
+            time.sleep(_SETTLE_S)
             mine, theirs = a.read(offset, size), b.read(offset, size)
         size = min(len(mine), len(theirs))
         if not size:
             found.offset = offset
-            found.differences.append(f"the logs differ at offset {offset}: no file has it in "
+            found.differences.append(f"the logs differ at offset {offset}: no file holds it in "
                                      f"{'A' if not mine else 'B'}")
             return
         if mine[:size] != theirs[:size]:
@@ -79,7 +83,7 @@ def _diff_logs(a: CommitLogReader, b: CommitLogReader, found: Diff,
 
 
 def _first_difference(one: bytes, other: bytes) -> int:
-    """Where two blocks that differ begin to; halves by halves."""
+    """Return the first difference of two blocks that differ, by binary search."""
     low, high = 0, min(len(one), len(other))
     while high - low > 1:
         middle = (low + high) // 2
@@ -91,7 +95,7 @@ def _first_difference(one: bytes, other: bytes) -> int:
 
 
 def _record_around(log: CommitLogReader, offset: int) -> tuple[int, bool]:
-    """(where the record that holds byte `offset` begins, whether it is a blank)."""
+    """Return the start of the record that holds byte `offset`, and whether it is a blank."""
     segment = log.folder.segments[log.folder.at(offset)]
     start = segment.start
     for record in _records_of(log, segment):
@@ -102,7 +106,7 @@ def _record_around(log: CommitLogReader, offset: int) -> tuple[int, bool]:
 
 
 def _records_of(log: CommitLogReader, segment: Segment) -> Iterator[LogRecord]:
-    """The records of one file."""
+    """Yield the records of one file."""
     for records in log.walk(segment.start):
         if records[0].offset >= segment.start + log.file_size:
             return
@@ -110,7 +114,7 @@ def _records_of(log: CommitLogReader, segment: Segment) -> Iterator[LogRecord]:
 
 
 def _behind_blank(a: CommitLogReader, b: CommitLogReader, offset: int) -> int | None:
-    """The end of the file when `offset` lies in the unread rest behind the blank of both logs, else None."""
+    """Return the end of the file if `offset` is in the unread rest after the blank of both logs, else None."""
     start, blank = _record_around(a, offset)
     if not blank or offset < start + BLANK.size or _record_around(b, offset) != (start, True):
         return None
@@ -137,12 +141,12 @@ def _describe(a: CommitLogReader, b: CommitLogReader, offset: int, found: Diff) 
 def _message(log: CommitLogReader, offset: int) -> dict[str, Any] | None:
     try:
         return message_object(log, offset)
-    except CannotAnswerError:  # no record there: said by the absence
+    except CannotAnswerError:  # no record there: None reports that
         return None
 
 
 def _different_fields(a: CommitLogReader, b: CommitLogReader, offset: int) -> list[str]:
-    """Names of the fields of the heads that differ, with both values."""
+    """Return the names of the head fields that differ, with both values."""
     mine, theirs = a.read(offset, MAX_HEAD_LENGTH), b.read(offset, MAX_HEAD_LENGTH)
     if len(mine) < MAX_HEAD_LENGTH or len(theirs) < MAX_HEAD_LENGTH:
         return []
@@ -163,7 +167,7 @@ def _diff_queues(a: StoreReader, b: StoreReader, found: Diff) -> None:
 
 def _diff_queue(key: QueueKey, mine: QueueReader | None, theirs: QueueReader | None, found: Diff,
                 live: bool) -> None:
-    """Compare the units that point into what both logs hold."""
+    """Compare the units that point into the range that both logs hold."""
     name = f"{cell(key[0])}/{key[1]}"
     spans = [(0, 0) if reader is None else (reader.index_of_offset(found.begin), reader.index_of_offset(found.end))
              for reader in (mine, theirs)]
@@ -178,7 +182,7 @@ def _diff_queue(key: QueueKey, mine: QueueReader | None, theirs: QueueReader | N
             return
     if mine is None or theirs is None or not all(lengths):
         side = "A" if lengths[0] else "B"
-        found.differences.append(f"queue {name} is only in {side}: {max(lengths)} units of messages that both logs "
+        found.differences.append(f"queue {name} is only in {side}: {max(lengths)} entries of messages that both logs "
                                  "hold")
         return
     if spans[0] != spans[1]:
@@ -199,7 +203,7 @@ def _diff_queue(key: QueueKey, mine: QueueReader | None, theirs: QueueReader | N
 
 def _unit_difference(one: bytes, other: bytes, index: int
                      ) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
-    """Where units differ; an address in the extension files, which each side has of its own, is no difference."""
+    """Return the first difference of units; addresses in extension files are each side's own, and are not compared."""
     size = min(len(one), len(other)) // UNIT * UNIT
     for number, (mine, theirs) in enumerate(zip(CQ_UNIT.iter_unpack(one[:size]), CQ_UNIT.iter_unpack(other[:size])),
                                             index):
@@ -217,26 +221,29 @@ def _print(found: Diff) -> None:
             if found.record.get(name):
                 put(f"{side}: {cell(to_json(found.record[name]))}")
     if found.lagging:
-        put(f"note {found.lagging} queues of a running broker lag the other's")
+        put(f"note {found.lagging} queues of a running broker lag behind the other's")
     if found.blank_bytes:
         put(f"note the unread rests of {found.blank_bytes} files differ")
     lag = found.end_a - found.end_b
-    put(f"common range {found.begin} to {found.end}, {found.end - found.begin} bytes; {found.units} units of "
+    put(f"common range {found.begin} to {found.end}, {found.end - found.begin} bytes; {found.units} entries of "
         f"{found.queues} queues; B is " + (f"{lag} bytes behind A" if lag > 0 else
-                                           f"{-lag} bytes ahead of A" if lag < 0 else "where A is"))
+                                           f"{-lag} bytes ahead of A" if lag < 0 else "level with A"))
     put("equal" if not found.differences else f"{len(found.differences)} differences")
 
 
-@click.command("diff")
+@click.command("diff", short_help="Compare a master's store with a slave's, byte by byte.", epilog=examples(
+    "rmqha store diff /mnt/master/store /mnt/slave/store"))
 @click.argument("a", type=click.Path(exists=True, file_okay=False))
 @click.argument("b", type=click.Path(exists=True, file_okay=False))
 @click.option("--commitlog-a", multiple=True, type=click.Path(exists=True, file_okay=False),
-              help="Folder of A's commit log when it is not A/commitlog; once for each of several.")
+              help="The folder of A's commit log, if it is not A/commitlog. Can be repeated.")
 @click.option("--commitlog-b", multiple=True, type=click.Path(exists=True, file_okay=False), help="The same for B.")
 @output_option
 def diff_command(a: str, b: str, commitlog_a: tuple[str, ...], commitlog_b: tuple[str, ...], output: str) -> None:
-    """Compare the stores at A, the master's, and B, the slave's: byte by byte over the range of offsets that both logs
-    hold, and the consume queues over the same range. Exit code 0 when they are equal, 1 when not.
+    """Compare the stores at A, the master's, and B, the slave's.
+
+    Compares the commit logs byte by byte over the range of offsets that both hold, and the consume queues over the same
+    range. Exit code 0 when they are equal, 1 when not.
     """
     stores = StoreReader(a, commitlog_a), StoreReader(b, commitlog_b)
     total = min(store.log.files_end for store in stores) - max(store.log.min_offset for store in stores)

@@ -1,4 +1,4 @@
-"""`store dump`: messages of a commit log as a table, as JSON lines, or one in full."""
+"""`store dump`: print messages of a commit log as a table or as JSON lines, or one message in full."""
 import base64
 import os
 import sys
@@ -14,6 +14,7 @@ from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt
 from rmqha.common.message.message_decoder import create_message_id, decode, decode_message_id
 from rmqha.common.message.message_layout import Host, MessageDecodeError, body_crc32
+from rmqha.common.program import examples
 from rmqha.common.units import TIMES
 from rmqha.tools.store_files.readers import list_index, open_log
 from rmqha.tools.store_files.reading import CommitLogReader, LogEnd, LogRecord, plain_keys, whole_log
@@ -38,7 +39,7 @@ _TAGS, _UNIQUE = message_const.PROPERTY_TAGS, message_const.PROPERTY_UNIQ_CLIENT
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which messages; None for any. Times are store times, ms, both included."""
+    """A filter for messages; None matches any. Times are store times in ms, both included."""
 
     topic: str | None = None
     queue: int | None = None
@@ -49,7 +50,7 @@ class Wanted:
     unique_key: str | None = None
 
     def fits(self, record: LogRecord) -> bool:
-        """Whether a record is wanted."""
+        """Return whether a record matches."""
         if (self.topic is not None and record.topic != self.topic) \
                 or (self.queue is not None and record.queue_id != self.queue) \
                 or (self.begin is not None and record.store_timestamp < self.begin) \
@@ -64,7 +65,7 @@ class Wanted:
 
 
 class Dump:
-    """The wanted records of one log; `holes` counts the places where it is damaged."""
+    """The matching records of one log; `holes` counts the damaged places."""
 
     def __init__(self, log: CommitLogReader, wanted: Wanted) -> None:
         self.log = log
@@ -72,7 +73,7 @@ class Dump:
         self.holes = 0
 
     def records(self, come_to: Callable[[int], None] = lambda position: None) -> Iterator[LogRecord]:
-        """The records, in order, from the file on in which the wanted time begins."""
+        """Yield the records in order, from the file in which the wanted time range begins."""
         fits = self.wanted.fits
         begin = self._begin()
         for walk, records in whole_log(self.log, self._hole, begin):
@@ -80,7 +81,7 @@ class Dump:
             come_to(walk.position - self.log.min_offset)
 
     def _begin(self) -> int:
-        """A file whose follower begins before the wanted time has nothing that is wanted."""
+        """Return where to begin: a file has no match if the next file begins before the wanted time."""
         begin = self.log.min_offset
         if self.wanted.begin is not None:
             for segment in self.log.folder.segments[1:]:
@@ -93,13 +94,13 @@ class Dump:
     def _hole(self, end: LogEnd, record: LogRecord) -> bool:
         self.holes += 1
         where = f"{end.segment.path} at {end.position}" if end.segment is not None else "between the files"
-        click.echo(f"damaged: {where}: no record at offset {end.offset}: {end.reason or 'nothing is there'}; going on "
-                   f"at {record.offset}", err=True)
+        click.echo(f"damaged: {where}: no record at offset {end.offset}: {end.reason or 'nothing is there'}; "
+                   f"continuing at {record.offset}", err=True)
         return True
 
 
 class RecordBytes:
-    """The bytes of records that are asked for in order, read some at a time."""
+    """Reads the bytes of records that are requested in order, many at a time."""
 
     def __init__(self, log: CommitLogReader) -> None:
         self.log = log
@@ -107,7 +108,7 @@ class RecordBytes:
         self._data = b""
 
     def of(self, record: LogRecord) -> bytes:
-        """The bytes of a record."""
+        """Return the bytes of a record."""
         at = record.offset - self._offset
         if not 0 <= at <= len(self._data) - record.size:
             self._data, self._offset, at = self.log.read(record.offset, max(_READ, record.size)), record.offset, 0
@@ -115,16 +116,17 @@ class RecordBytes:
 
 
 def message_object(log: CommitLogReader, offset: int) -> dict[str, Any]:
-    """All of the message at `offset`. CannotAnswerError when there is none."""
+    """Return the message at `offset` with all fields. CannotAnswerError when no record begins there."""
     data = log.record_bytes(offset)
     if not data:
-        raise CannotAnswerError(f"there is no message at offset {offset}; the files hold {log.min_offset} to "
-                                f"{log.files_end}. An offset must be the first byte of a record.")
+        raise CannotAnswerError(f"no message at offset {offset}; the files hold {log.min_offset} to {log.files_end}. "
+                                "The offset must be the first byte of a record.")
     return decoded(data, offset)
 
 
 def decoded(data: bytes, offset: int) -> dict[str, Any]:
-    """All of the record `data` at `offset`, by Java's names; the body as "body" (text) or "bodyBase64"."""
+    """Return all fields of the record `data` at `offset`, by Java's names; the body is "body" (text) or "bodyBase64"
+    (bytes)."""
     notes = {}
     stored = decode(data, True, False)
     try:
@@ -147,7 +149,8 @@ def _fields(message: MessageExt, offset: int) -> dict[str, Any]:
         "reconsumeTimes": message.reconsume_times,
         "preparedTransactionOffset": message.prepared_transaction_offset, "bodyCRC": message.body_crc}
     if message.commit_log_offset != offset:
-        fields["physicalOffset"] = message.commit_log_offset  # what the record says, wrongly
+        # The wrong offset that the record contains.
+        fields["physicalOffset"] = message.commit_log_offset
         fields["msgId"] = create_message_id(store_host, offset)
     return fields
 
@@ -172,7 +175,7 @@ def _row(record: LogRecord) -> tuple[str, ...]:
 
 
 def _print_table(records: Iterable[LogRecord]) -> None:
-    """Some rows at a time, so that the first come at once; columns never get narrower from one block to the next."""
+    """Print rows in blocks, so that the first appear at once; columns never become narrower from block to block."""
     rows = map(_row, records)
     widths: list[int] = [len(heading) for heading in _HEADINGS]
     first = True
@@ -199,12 +202,12 @@ def _print_full(message: dict[str, Any]) -> None:
 
 
 def _one_offset(log: CommitLogReader, path: str, wanted: Wanted, offset: int | None, msg_id: str | None) -> int:
-    """The offset of the one message asked for."""
+    """Return the offset of the one requested message."""
     if msg_id is not None:
         try:
             return decode_message_id(msg_id).offset
         except MessageDecodeError as error:
-            raise CannotAnswerError(f"--msg-id {msg_id!r}: {error.reason}. A unique key is found with "
+            raise CannotAnswerError(f"--msg-id {msg_id!r}: {error.reason}. To find a unique key, use "
                                     "--unique-key.") from None
     if offset is not None:
         return offset
@@ -219,7 +222,7 @@ def _one_offset(log: CommitLogReader, path: str, wanted: Wanted, offset: int | N
 
 
 def _by_index(log: CommitLogReader, path: str, wanted: Wanted) -> LogRecord | None:
-    """With a topic, the index of the store may know the place."""
+    """Find a message by the store's index; None without a topic or an entry."""
     folder = os.path.join(path, "index")
     if wanted.topic is None or wanted.unique_key is None or not os.path.isdir(folder):
         return None
@@ -231,30 +234,32 @@ def _by_index(log: CommitLogReader, path: str, wanted: Wanted) -> LogRecord | No
     return None
 
 
-@click.command("dump")
+@click.command("dump", short_help="Print the messages of a store or of a commit log file.", epilog=examples(
+    "rmqha store dump ~/store --topic orders --limit 5",
+    "rmqha store dump ~/store --msg-id 7F00000100002A9F0000000000000000 -o json"))
 @click.argument("path", metavar="ROOT|FILE", type=click.Path(exists=True))
-@click.option("-t", "--topic", help="Only of this topic.")
-@click.option("--queue", type=click.IntRange(0), help="Only of this queue id.")
-@click.option("--from", "begin", type=time_type(), help=f"Stored at TIME or later: {TIMES}. Whole files are passed "
-              "over by the time of their first message.")
+@click.option("-t", "--topic", help="Print only messages of this topic.")
+@click.option("--queue", type=click.IntRange(0), help="Print only messages of this queue id.")
+@click.option("--from", "begin", type=time_type(), help=f"Stored at TIME or later: {TIMES}. Earlier files are skipped "
+              "by the time of their first message.")
 @click.option("--to", "end", type=time_type(), help="Stored at TIME or earlier.")
-@click.option("--key", help="Only with this word among its keys, or this unique key.")
-@click.option("--tag", help="Only with this tag.")
-@click.option("--limit", type=click.IntRange(1), help="At most so many.")
-@click.option("--offset", type=click.IntRange(0), help="The one message at this commit log offset, in full.")
-@click.option("--msg-id", help="The one message with this offset message id, in full.")
-@click.option("--unique-key", help="The one message with this unique key, in full; quicker with --topic.")
+@click.option("--key", help="Print only messages with this word among their keys, or this unique key.")
+@click.option("--tag", help="Print only messages with this tag.")
+@click.option("--limit", type=click.IntRange(1), help="Print at most N messages.")
+@click.option("--offset", type=click.IntRange(0), help="Print the message at this commit log offset, in full.")
+@click.option("--msg-id", help="Print the message with this offset message id, in full.")
+@click.option("--unique-key", help="Print the message with this unique key, in full; faster with --topic.")
 @output_option
 def dump_command(path: str, topic: str | None, queue: int | None, begin: int | None, end: int | None, key: str | None,
                  tag: str | None, limit: int | None, offset: int | None, msg_id: str | None, unique_key: str | None,
                  output: str) -> None:
     """Print the messages of a store, of a commit log folder, or of one commit log file.
 
-    With -o json one line of JSON per message, its body as text or as base64. Exit code 1 when a place is damaged; what
-    lies behind it is printed all the same.
+    -o json prints one line of JSON per message, with its body as text or as base64. Exit code 1 when a place in the log
+    is damaged; the messages after it are printed too.
     """
     if sum(option is not None for option in (offset, msg_id, unique_key)) > 1:
-        raise CannotAnswerError("--offset, --msg-id and --unique-key each name the one message: give one of them")
+        raise CannotAnswerError("--offset, --msg-id and --unique-key exclude each other: each selects one message")
     wanted = Wanted(topic, queue, begin, end, key, tag, unique_key)
     log = open_log(path)
     if offset is not None or msg_id is not None or unique_key is not None:

@@ -1,7 +1,7 @@
 """Checks of a store's files: commit log, consume queues, index and checkpoint.
 
 - `Findings`: the flaws and notes of a check.
-- `check_commit_log_files`, `check_queue_files`, `check_index_files`: names and sizes, and that no file is missing.
+- `check_commit_log_files`, `check_queue_files`, `check_index_files`: check names and sizes, and look for missing files.
 - `IndexCheck`: compares the index files with the log in one pass over both, since their entries are in log order.
 - `QueuesCheck`: compares the consume queues with the log: each record has its unit, each unit its record.
 - `commitlog_option`, `delay_levels_option`, `index_shape_options`: options that several store commands share.
@@ -52,59 +52,59 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 commitlog_option = click.option(
     "--commitlog", multiple=True, type=click.Path(exists=True, file_okay=False),
-    help="Folder of the commit log when it is not ROOT/commitlog; once for each of several.")
+    help="The folder of the commit log, if it is not ROOT/commitlog. Can be repeated.")
 delay_levels_option = click.option(
-    "--delay-levels", default=DEFAULT_DELAY_LEVELS, help="The broker's messageDelayLevel, if it was changed.")
+    "--delay-levels", default=DEFAULT_DELAY_LEVELS, help="The broker's messageDelayLevel, if it is not the default.")
 
 
 def index_shape_options(command: F) -> F:
-    """--index-slots and --index-entries."""
+    """Add --index-slots and --index-entries."""
     command = click.option("--index-entries", type=click.IntRange(1),
-                           help="The broker's maxIndexNum; by default it is found out.")(command)
+                           help="The broker's maxIndexNum; by default it is detected.")(command)
     return click.option("--index-slots", type=click.IntRange(1),
-                        help="The broker's maxHashSlotNum; by default it is found out.")(command)
+                        help="The broker's maxHashSlotNum; by default it is detected.")(command)
 
 
 def index_shape(slots: int | None, entries: int | None) -> Shape | None:
-    """The shape that was told, if any."""
+    """Return the shape that the options give, if any."""
     if (slots is None) != (entries is None):
         raise CannotAnswerError("--index-slots and --index-entries go together: give both or neither")
     return Shape(slots, entries) if slots is not None and entries is not None else None
 
 
 class EnoughFlawsError(Exception):
-    """As many flaws are found as were asked for."""
+    """The requested number of flaws has been found."""
 
 
 @dataclass(frozen=True)
 class Flaw:
-    """`what` is wrong, at byte `position` of a file; None when it is the file as a whole."""
+    """A flaw, described by `what`, at byte `position` of a file; None when it concerns the whole file."""
 
     file: str
     position: int | None
     what: str
 
     def text(self) -> str:
-        """One line."""
+        """Return the flaw as one line."""
         return f"{self.file}{'' if self.position is None else f' at {self.position}'}: {self.what}"
 
 
 @dataclass
 class Findings:
-    """Flaws up to `limit`, and notes: what is not a flaw, and how often it was met."""
+    """Flaws up to `limit`, and notes: observations that are not flaws, with their counts."""
 
     limit: int
     flaws: list[Flaw] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
 
     def flaw(self, file: str, position: int | None, what: str) -> None:
-        """Take down a flaw. EnoughFlawsError at the last one."""
+        """Record a flaw. EnoughFlawsError at the last one."""
         self.flaws.append(Flaw(file, position, what))
         if len(self.flaws) >= self.limit:
             raise EnoughFlawsError
 
     def note(self, what: str) -> None:
-        """Take down something that a restart mends, or that only looks like a flaw."""
+        """Record something that a restart repairs, or that only looks like a flaw."""
         self.notes[what] += 1
 
 
@@ -112,25 +112,25 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 def check_commit_log_files(store: StoreReader, findings: Findings) -> None:
-    """Names, sizes and order of the commit log's files."""
+    """Check the names, sizes and order of the commit log's files."""
     for path in store.log.folder.foreign:
-        findings.flaw(path, None, "it is no commit log file, and a broker does not start with it there")
+        findings.flaw(path, None, "it is not a commit log file; a broker does not start while it is there")
     _check_folder(store.log.folder, store.log.file_size, 1, store.live, findings)
 
 
 def check_queue_files(readers: dict[QueueKey, QueueReader], foreign: list[str], live: bool,
                       findings: Findings) -> None:
-    """Names, sizes and order of the consume queues' files."""
+    """Check the names, sizes and order of the consume queues' files."""
     for path in foreign:
-        findings.note(f"{path} is no consume queue; brokers pass it over")
+        findings.note(f"{path} is not a consume queue; brokers ignore it")
     for reader in readers.values():
         for path in reader.folder.foreign:
-            findings.flaw(path, None, "it is no consume queue file, and a broker does not start with it there")
+            findings.flaw(path, None, "it is not a consume queue file; a broker does not start while it is there")
         _check_folder(reader.folder, reader.file_size, CQ_STORE_UNIT_SIZE, live, findings)
 
 
 def common_file_size(readers: dict[QueueKey, QueueReader]) -> int:
-    """The size that consume queue files have, by all queues together."""
+    """Return the size that most consume queue files have, over all queues."""
     return Folder([segment for reader in readers.values() for segment in reader.folder.segments], []).file_size
 
 
@@ -143,17 +143,17 @@ def _check_folder(folder: Folder, file_size: int, unit: int, live: bool, finding
             findings.flaw(segment.path, None, f"it has {segment.size} bytes, the others have {file_size}"
                           if len(folder.segments) > 1 else f"it has {segment.size} bytes, not {file_size}")
         if file_size and (segment.start % file_size or segment.start % unit):
-            findings.flaw(segment.path, None, f"its name is no multiple of the file size {file_size}")
+            findings.flaw(segment.path, None, f"its name is not a multiple of the file size {file_size}")
         if before is not None and segment.start != before.start + file_size:
             findings.flaw(segment.path, None,
-                          f"it follows {before.name}, where {before.start + file_size:020d} was due")
+                          f"it follows {before.name}; expected {before.start + file_size:020d}")
         before = segment
 
 
 def check_index_files(files: list[IndexReader], foreign: list[str], live: bool, findings: Findings) -> None:
-    """Names and sizes of the index files; their shapes."""
+    """Check the names, sizes and shapes of the index files."""
     for path in foreign:
-        findings.note(f"{path} is no index file; brokers pass it over")
+        findings.note(f"{path} is not an index file; brokers ignore it")
     sizes = [reader.size for reader in files]
     for reader in files:
         if reader.size <= INDEX_HEADER_SIZE:
@@ -161,8 +161,8 @@ def check_index_files(files: list[IndexReader], foreign: list[str], live: bool, 
                 findings.flaw(reader.path, None, f"it has {reader.size} bytes")
         elif reader.shape is None:
             if not reader.is_empty and not live:
-                findings.flaw(reader.path, None, "maxHashSlotNum and maxIndexNum do not show from what is in it: it is "
-                              "damaged, or tell them with --index-slots and --index-entries")
+                findings.flaw(reader.path, None, "can't detect maxHashSlotNum and maxIndexNum from its contents: it is "
+                              "damaged, or give them with --index-slots and --index-entries")
         elif reader.size != index_file_size(*reader.shape):
             findings.flaw(reader.path, None, f"it has {reader.size} bytes, not {index_file_size(*reader.shape)}")
         elif reader.head_count_on_disk < 0:
@@ -172,13 +172,13 @@ def check_index_files(files: list[IndexReader], foreign: list[str], live: bool, 
 
 
 def check_checkpoint(store: StoreReader, last_store_timestamp: int, findings: Findings) -> None:
-    """The three times: not before the calendar, not in the future."""
+    """Check the three times: not negative, and not in the future."""
     path, checkpoint = store.checkpoint_path, store.checkpoint()
     if checkpoint is None:
         if os.path.exists(path):
-            findings.flaw(path, None, f"it has {os.path.getsize(path)} bytes, and should have 4096")
+            findings.flaw(path, None, f"it has {os.path.getsize(path)} bytes, instead of 4096")
         elif last_store_timestamp and not store.live:
-            findings.note("there is no checkpoint: after a crash the whole log is looked at")
+            findings.note("the checkpoint is missing: after a crash recovery scans the whole log")
         return
     limit = int(time.time() * 1000) + _DAY_MS
     for position, (name, timestamp) in enumerate(checkpoint._asdict().items()):
@@ -193,7 +193,7 @@ _ROWS_AT_ONCE = 1 << 17  # the most keys that are compared at once
 
 
 class IndexCheck:
-    """Call it with the keys of each record of the log in order, then `finish`."""
+    """Compares the index with the log: call it with the keys of each record in order, then `finish`."""
 
     def __init__(self, store: StoreReader, files: list[IndexReader], findings: Findings) -> None:
         self.store = store
@@ -204,11 +204,12 @@ class IndexCheck:
         checkpoint = store.checkpoint()
         self._flushed_to = checkpoint.index_msg_timestamp if checkpoint is not None else 0
         self._entries = _EntryWalk(self)
-        self._at: tuple[IndexReader, IndexEntry] | None = None  # the current entry, and its file; None at the end
+        # The current entry and its file; None at the end.
+        self._at: tuple[IndexReader, IndexEntry] | None = None
         self._file: IndexReader | None = None  # of the last entry
         self._first_offset: int | None = None
-        self._uncovered = 0  # keys in front of the first entry
-        self._late = 0  # keys behind the last entry
+        self._uncovered = 0  # keys before the first entry
+        self._late = 0  # keys after the last entry
         self._late_from = 0
         self._last_offset = -1
         self._advance()
@@ -234,31 +235,32 @@ class IndexCheck:
             return
         lost = expected - found
         reader, entry = self._at if self._at is not None else (self._file, None)
-        if lost and self._at is None and self.store.may_be_torn:  # its keys were being added one by one
+        # A crash may have interrupted adding the keys one by one.
+        if lost and self._at is None and self.store.may_be_torn:
             self._late, self._late_from = len(lost), offset
         elif lost:
             names = [key.partition("#")[2] for key in keys if index_key_hash_method(key) in lost]
             self._flaw(reader, entry, f"no entry for key {names[0]!r} of the record at {offset}")
         if found - expected:
             self._flaw(reader, entry,
-                       f"an entry in front of this one points at {offset}, whose record has no such key")
+                       f"an entry before this one points at {offset}, whose record has no such key")
 
     def _take(self, record: LogRecord) -> set[int]:
-        """The hashes of the entries that point at `record`."""
+        """Consume the entries that point at `record`; return their hashes."""
         found = set()
         while self._at is not None and self._at[1].phy_offset == record.offset:
             reader, entry = self._at
             begin = reader.head.begin_timestamp
             found.add(entry.key_hash)
-            # the first entry counts from the end of the file before
+            # The first entry counts from the end of the previous file.
             if entry.number > 1 and entry.seconds != time_diff_seconds(record.store_timestamp, begin):
-                self._flaw(reader, entry, f"the time of entry {entry.number} is {entry.seconds} s behind the "
-                           f"file's first, the record's {time_diff_seconds(record.store_timestamp, begin)} s")
+                self._flaw(reader, entry, f"the time of entry {entry.number} is {entry.seconds} s after the file's "
+                           f"first, the record's {time_diff_seconds(record.store_timestamp, begin)} s")
             self._advance()
         return found
 
     def _skip_to(self, offset: int) -> None:
-        """Pass entries in front of `offset`: they point at no record with keys."""
+        """Skip entries before `offset`: they point at no record with keys."""
         while self._at is not None and self._at[1].phy_offset < offset:
             self._astray(*self._at)
             self._advance()
@@ -276,7 +278,7 @@ class IndexCheck:
                 self._first_offset = entry.phy_offset
 
     def _flaw(self, reader: IndexReader | None, entry: IndexEntry | None, what: str) -> None:
-        """A flaw, unless the next start drops the file anyway."""
+        """Record a flaw, unless the next start drops the file anyway."""
         reader = reader or self.files[-1]
         if self.store.crashed and reader.head.end_timestamp > self._flushed_to:
             self.findings.note(f"index file {reader.name} has flaws: it was not flushed, and the next start drops it")
@@ -284,7 +286,7 @@ class IndexCheck:
         self.findings.flaw(reader.path, None if entry is None else _position(_shape_of(reader), entry.number), what)
 
     def take_rows(self, rows: bytes) -> bool:
-        """`record` for the key rows of a bulk scan when the next entries are theirs, one by one; else false."""
+        """Process the key rows of a bulk scan like `record`, if the next entries are exactly theirs; else False."""
         count = len(rows) // KEY.size
         if count and self._at is None:
             if not self._late:
@@ -299,20 +301,21 @@ class IndexCheck:
         return True
 
     def check_entry(self, reader: IndexReader, entry: IndexEntry, newest: int, before: int) -> None:
-        """Check an entry's own structure. `newest`: the newest entry so far of its slot; `before`: the last offset."""
+        """Check an entry's structure. `newest`: the newest entry so far in its slot; `before`: the previous offset."""
         if entry.key_hash < 0:
             self._flaw(reader, entry, f"entry {entry.number} has the hash {entry.key_hash}")
         if entry.previous != newest:
             self._flaw(reader, entry, f"entry {entry.number} chains to entry {entry.previous}, not {newest}")
         if entry.phy_offset < before:
-            self._flaw(reader, entry, f"entry {entry.number} points at {entry.phy_offset}, the one before at {before}")
+            self._flaw(reader, entry, f"entry {entry.number} points at {entry.phy_offset}, the previous one at "
+                       f"{before}")
 
     def check_totals(self, reader: IndexReader, last: "array[int]", used: int, number: int,
                      end_offset: int) -> None:
-        """Check what a file says of itself against its entries, of which `number` was the last one."""
+        """Check the header of a file against its entries, of which `number` is the last."""
         head = reader.head
         if self.store.live and reader is self.files[-1]:
-            return  # it is being written
+            return  # the file is being written
         if number != head.index_count - 1:
             self._flaw_at(reader, _COUNT_AT, f"it counts {head.index_count - 1} entries, and has room for {number}")
         if used != head.slot_count:
@@ -333,13 +336,13 @@ class IndexCheck:
             self.findings.flaw(reader.path, position, what)
 
     def finish(self, log_end: int) -> None:
-        """What is left when the log is at its end."""
+        """Check the entries that are left at the end of the log."""
         while self._at is not None:
             reader, entry = self._at
             if entry.phy_offset < log_end:
                 self._astray(reader, entry)
             elif not self.store.may_be_torn:
-                self._flaw(reader, entry, f"entry {entry.number} points at {entry.phy_offset}, behind the end of the "
+                self._flaw(reader, entry, f"entry {entry.number} points at {entry.phy_offset}, after the end of the "
                            f"log at {log_end}")
             self._advance()
         if self._uncovered:
@@ -349,7 +352,7 @@ class IndexCheck:
             return
         what = f"{self._late} keys of records from offset {self._late_from} on are not found"
         if not self.files:
-            self.findings.note(f"there is no index: {what} (messageIndexEnable=false?)")
+            self.findings.note(f"the index is missing: {what} (messageIndexEnable=false?)")
         elif self.store.may_be_torn:
             self.findings.note(f"the index ends before the log: {what}")
         else:
@@ -357,14 +360,14 @@ class IndexCheck:
 
 
 class _EntryWalk:
-    """The entries of all files in order, one by one or many at once; each file's own structure is checked on the way.
+    """The entries of all files in order, singly or many at once; the structure of each file is checked on the way.
 
     The slots are kept as they become with each entry, in the form that the bulk kernel takes.
     """
 
     def __init__(self, check: IndexCheck) -> None:
         self._check = check
-        self._shape = Shape(1, 0)  # of the file it is in
+        self._shape = Shape(1, 0)  # of the current file
         self._slots = bytearray()  # header, slots, and room for entries
         self._entries_at = 0
         self._used = 0  # slots
@@ -384,7 +387,8 @@ class _EntryWalk:
             self._entries_at = INDEX_HEADER_SIZE + self._shape.slots * HASH_SLOT_SIZE
             self._slots = bytearray(self._entries_at + _ROWS_AT_ONCE * INDEX_SIZE)
             begin = -1
-            while begin != self._number:  # again behind what was taken many at once
+            # Again, after entries that were taken many at once.
+            while begin != self._number:
                 begin = self._number
                 yield from self._one_by_one(reader, begin + 1)
             self._check.check_totals(reader, self._newest_of_slots(), self._used, self._number, self._before)
@@ -413,9 +417,9 @@ class _EntryWalk:
         return newest
 
     def take_rows(self, reader: IndexReader, entry: IndexEntry, rows: bytes) -> bool:
-        """Go on to the last of the entries of `rows`, the first of which is `entry`, the last one that was given.
+        """Advance to the last entry of `rows`; the first of them is `entry`, the last one returned.
 
-        False, and nothing is changed, when they are not all there in this file, in this order.
+        False, and nothing changes, unless all of them are in this file in this order.
         """
         shape = self._shape
         count, first = len(rows) // KEY.size, entry.number
@@ -439,8 +443,8 @@ class _EntryWalk:
 
 
 def _shape_of(reader: IndexReader) -> Shape:
-    """The shape of one of the files that are checked."""
-    assert reader.shape is not None  # others are left out
+    """Return the shape of a checked file."""
+    assert reader.shape is not None  # files without one are not checked
     return reader.shape
 
 
@@ -453,27 +457,29 @@ _ZEROS = bytes(UNIT)
 _CHUNK_UNITS = 65536
 _DISPATCH_WAIT_S = 3.0
 _POLL_S = 0.05
-_SETTLE_S = 0.02  # a unit that was begun is whole after this long
+# Within this time a unit that is being written is complete.
+_SETTLE_S = 0.02
 
 _pack_unit = CQ_UNIT.pack
 
 
 class _QueueState:
-    """How far one queue has been compared."""
+    """The progress of comparing one queue."""
 
     __slots__ = ("reader", "first", "next", "missing", "missing_from", "missing_unit")
 
     def __init__(self, reader: QueueReader) -> None:
         self.reader = reader
         self.first: int | None = None  # index of its first record in the log
-        self.next = 0  # index behind its last record so far
-        self.missing = 0  # records at the end so far that have no unit
-        self.missing_from = 0  # index of the first of them
-        self.missing_unit = b""  # of the last of them
+        self.next = 0  # index after its last record so far
+        # Records at the end so far that have no unit, the index of the first, and the unit of the last of them.
+        self.missing = 0
+        self.missing_from = 0
+        self.missing_unit = b""
 
 
 class QueuesCheck:
-    """Call it with each record of the log in order, then `finish`."""
+    """Compares the consume queues with the log: call it with each record in order, then `finish`."""
 
     def __init__(self, store: StoreReader, readers: dict[QueueKey, QueueReader], findings: Findings) -> None:
         self.store = store
@@ -483,7 +489,7 @@ class QueuesCheck:
         self._ext_folders: dict[QueueKey, Folder] = {}
 
     def record(self, record: LogRecord, units: list[DispatchUnit], place: tuple[str, int]) -> None:
-        """Compare the units of one record, which lies at `place`."""
+        """Compare the units of one record, located at `place`."""
         for topic, queue_id, index, tags_code in units:
             state = self._states.get((topic, queue_id)) or self._new_queue(topic, queue_id)
             if index != state.next and state.first is not None:
@@ -499,13 +505,13 @@ class QueuesCheck:
                 self._hole(state, index)
 
     def fits(self, run: RunOfUnits) -> bool:
-        """Whether the units of a bulk scan are there where their queue goes on."""
+        """Return whether the queue continues with exactly the units of a bulk scan."""
         state = self._states.get((run.topic, run.queue_id))
         return state is not None and not state.missing and (state.first is None or run.first_index == state.next) \
             and state.reader.read(run.first_index, len(run.units) // UNIT) == run.units
 
     def take(self, run: RunOfUnits) -> None:
-        """Go on behind units that fit."""
+        """Advance past units that fit."""
         state = self._states[run.topic, run.queue_id]
         if state.first is None:
             state.first = run.first_index
@@ -513,7 +519,7 @@ class QueuesCheck:
         self.units += len(run.units) // UNIT
 
     def _new_queue(self, topic: str, queue_id: int) -> _QueueState:
-        """A queue that had no folder when the store was opened; a running broker may have made it since."""
+        """Add a queue that had no folder when the store was opened; a running broker may have created it since."""
         path = f"{self.store.consume_queue_path}/{topic}/{queue_id}"
         state = self._states[topic, queue_id] = _QueueState(QueueReader(topic, queue_id, path))
         return state
@@ -530,7 +536,7 @@ class QueuesCheck:
         if state.missing:
             self._hole(state, index)
         if data == expected:
-            return  # written since its block was read
+            return  # it was written after its block was read
         if self.store.live:
             time.sleep(_SETTLE_S)
             data = reader.fresh_unit(index)
@@ -540,11 +546,11 @@ class QueuesCheck:
         what = (f"index {index} of queue {reader.name} points at {found.offset} with size {found.size} and tags code "
                 f"{found.tags_code}; by the log it is {wanted.offset}, {wanted.size}, {wanted.tags_code}")
         if found[:2] == wanted[:2] and reader.topic.startswith("SCHEDULE_TOPIC"):
-            what += " (the time of delivery: does --delay-levels say the broker's messageDelayLevel?)"
+            what += " (the time of delivery: is --delay-levels the broker's messageDelayLevel?)"
         self.findings.flaw(*reader.position(index), what)
 
     def _is_ext_of(self, reader: QueueReader, found: Unit, wanted: Unit) -> bool:
-        """Whether the tags code is an address in the extension files, and the right code is there."""
+        """Return whether the tags code is an address in the extension files; check the code there."""
         position = ext_position(found.tags_code)
         if position is None or found[:2] != wanted[:2]:
             return False
@@ -554,26 +560,26 @@ class QueuesCheck:
         segment = folder.segments[at] if at >= 0 else None
         data = read_at(segment.path, position - segment.start, _EXT_HEAD.size) if segment is not None else b""
         if segment is None or len(data) < _EXT_HEAD.size:
-            self.findings.note("units whose extension is gone")
+            self.findings.note("queue entries whose extension is missing")
             return True
         size, tags_code, _store_time, _map_size = _EXT_HEAD.unpack(data)
         if size < _EXT_HEAD.size or tags_code != wanted.tags_code:
             self.findings.flaw(segment.path, position - segment.start,
-                               f"the extension of {reader.name} says tags code {tags_code}, not {wanted.tags_code}")
+                               f"the extension of {reader.name} has tags code {tags_code}, not {wanted.tags_code}")
         return True
 
     def _hole(self, state: _QueueState, index: int) -> None:
-        """Units are missing in front of one that is there, unless they have been written since."""
+        """Report units missing before an existing one, unless they have been written since."""
         count, first = state.missing, state.missing_from
         is_written = self._is_dispatched(state, index - 1)
         state.missing = 0
         if is_written:
             return
         self.findings.flaw(*state.reader.position(first),
-                           f"queue {state.reader.name} has no unit for {_messages(count, first)}, but one for {index}")
+                           f"queue {state.reader.name} has no entry for {_messages(count, first)}, but one for {index}")
 
     def finish(self, log_end: int, last_store_timestamp: int) -> None:
-        """What is left when the log is at its end: records without unit, units without record."""
+        """Check what is left at the end of the log: records without a unit, units without a record."""
         self._wait_for_dispatch()
         for state in self._states.values():
             if state.missing:
@@ -582,7 +588,7 @@ class QueuesCheck:
             self._behind(state, log_end, last_store_timestamp)
 
     def _wait_for_dispatch(self) -> None:
-        """A running broker writes the units of its newest records a little later."""
+        """Wait for a running broker, which writes the units of its newest records a little later."""
         deadline = time.monotonic() + _DISPATCH_WAIT_S
         while self.store.live and time.monotonic() < deadline:
             late = False
@@ -595,11 +601,11 @@ class QueuesCheck:
             time.sleep(_POLL_S)
 
     def _is_dispatched(self, state: _QueueState, last: int) -> bool:
-        """Whether a running broker has written the missing units, the last of which is `last`, by now: in order."""
+        """Return whether a running broker has written the missing units; it writes in order, and `last` is the last."""
         return self.store.live and state.reader.fresh_unit(last, look_for_files=True) == state.missing_unit
 
     def _missing(self, state: _QueueState) -> None:
-        what = f"queue {state.reader.name} has no unit for {_messages(state.missing, state.missing_from)}"
+        what = f"queue {state.reader.name} has no entry for {_messages(state.missing, state.missing_from)}"
         if self.store.live:
             self.findings.note(f"{what}: they are not dispatched yet")
         elif self.store.crashed:
@@ -608,7 +614,7 @@ class QueuesCheck:
             self.findings.flaw(*state.reader.position(state.missing_from), what)
 
     def _before(self, state: _QueueState) -> None:
-        """Units in front of the first record in the log: of messages that are deleted, or fillers."""
+        """Check the units before the first record in the log: those of deleted messages, or fillers."""
         reader, log_min = state.reader, self.store.log.min_offset
         index = reader.first_index
         end = reader.end_index() if state.first is None else state.first
@@ -616,17 +622,17 @@ class QueuesCheck:
             data = reader.read(index, min(_CHUNK_UNITS, end - index))
             for number, (offset, size, _tags_code) in enumerate(CQ_UNIT.iter_unpack(data), index):
                 if state.first is None and not (offset < log_min or (offset, size) == (0, 0x7FFF_FFFF)):
-                    return  # `_behind` looks at these
+                    return  # `_behind` checks these
                 if offset >= log_min and (offset, size) != (0, 0x7FFF_FFFF):
                     self.findings.flaw(*reader.position(number), f"index {number} of queue {reader.name} points at "
-                                       f"{offset}, which is no record of this queue")
+                                       f"{offset}, which is not a record of this queue")
                 state.next = max(state.next, number + 1)
             if not data:
                 return
             index += len(data) // UNIT
 
     def _behind(self, state: _QueueState, log_end: int, last_store_timestamp: int) -> None:
-        """Units behind the last record in the log."""
+        """Check the units after the last record in the log."""
         reader = state.reader
         index = max(state.next, reader.first_index)
         while index < reader.files_end:
@@ -642,17 +648,17 @@ class QueuesCheck:
     def _extra(self, reader: QueueReader, index: int, log_end: int, last_store_timestamp: int) -> None:
         unit = unpack(reader.fresh_unit(index).ljust(UNIT, b"\0"))
         what = (f"index {index} of queue {reader.name} points at {unit.offset} with size {unit.size}, "
-                "which is no record of this queue")
+                "which is not a record of this queue")
         behind = unit.is_valid and unit.offset >= log_end and not unit.is_filler
         if behind and self.store.crashed:
-            self.findings.note(f"queue {reader.name} goes on behind the end of the log: the next start cuts it")
+            self.findings.note(f"queue {reader.name} continues after the end of the log: the next start truncates it")
             return
         if behind:
             record = self.store.log_now().record_at(unit.offset)
             if record is not None and self.store.live and record.size == unit.size:
-                return  # appended since
+                return  # it was appended meanwhile
             if record is not None and record.store_timestamp < last_store_timestamp:
-                self.findings.note(f"queue {reader.name} has units behind its end, left by an earlier crash")
+                self.findings.note(f"queue {reader.name} has entries after its end, left by an earlier crash")
                 return
         self.findings.flaw(*reader.position(index), what)
 

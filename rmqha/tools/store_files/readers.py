@@ -45,7 +45,7 @@ QueueKey = tuple[str, int]
 
 
 class Unit(NamedTuple):
-    """Commit log offset, size and tags code."""
+    """A unit of a consume queue: commit log offset, size and tags code."""
 
     offset: int
     size: int
@@ -53,17 +53,17 @@ class Unit(NamedTuple):
 
     @property
     def is_filler(self) -> bool:
-        """Whether it stands before the first message of a queue that began in the middle."""
+        """True if the unit fills the place before the first message of a queue that began in the middle."""
         return (self.offset, self.size) == BLANK_POSITION
 
     @property
     def is_valid(self) -> bool:
-        """Whether recovery would take it for a unit."""
+        """True if recovery would accept it as a unit."""
         return self.offset >= 0 and self.size > 0
 
 
 class QueueReader:
-    """One queue. `block_units`: how many units are read at a time when they are asked for one by one."""
+    """One queue. `block_units`: the number of units per read when single units are requested."""
 
     def __init__(self, topic: str, queue_id: int, path: str, folder: Folder | None = None,
                  block_units: int = _CHUNK_UNITS) -> None:
@@ -78,23 +78,23 @@ class QueueReader:
 
     @property
     def name(self) -> str:
-        """topic/queueId."""
+        """The name of the queue: topic/queueId."""
         return f"{self.topic}/{self.queue_id}"
 
     @property
     def first_index(self) -> int:
-        """Index of the first unit that the files have room for."""
+        """The index of the first unit that fits in the files."""
         return self.folder.segments[0].start // UNIT if self.folder.segments else 0
 
     @property
     def files_end(self) -> int:
-        """Index behind the last unit that the files have room for."""
+        """The index after the last unit that fits in the files."""
         if not self.folder.segments:
             return 0
         return (self.folder.segments[-1].start + self.file_size) // UNIT
 
     def read(self, index: int, count: int) -> bytes:
-        """The bytes of up to `count` units from `index` on; zeros where a file is missing, short where all end."""
+        """Return the bytes of up to `count` units from `index` on: zeros for a missing file, fewer at the end."""
         count = min(count, self.files_end - index)
         address, end, parts = index * UNIT, (index + count) * UNIT, []
         while address < end:
@@ -110,21 +110,21 @@ class QueueReader:
         return b"".join(parts)
 
     def unit_bytes(self, index: int) -> bytes:
-        """One unit, from the block that was read last or a new one; b"" behind the files."""
+        """Return one unit, from the last block read or a new one; b"" after the files."""
         at = (index - self._block_index) * UNIT
         if not 0 <= at < len(self._block):
             self._block, self._block_index, at = self.read(index, self.block_units), index, 0
         return self._block[at:at + UNIT]
 
     def fresh_unit(self, index: int, look_for_files: bool = False) -> bytes:
-        """One unit as it is on disk now; in files that came since, too, with `look_for_files`."""
+        """Return one unit as it is on disk now; with `look_for_files`, also from files created since."""
         if look_for_files and index >= self.files_end:
             self.folder = list_folder([self.path])
             self.file_size = self.file_size or self.folder.file_size
         return self.read(index, 1)
 
     def end_index(self) -> int:
-        """Index behind the last valid unit, found in the last file that begins with one."""
+        """Return the index after the last valid unit, found in the last file that begins with one."""
         for segment in reversed(self.folder.segments):
             data = read_at(segment.path, 0, self.file_size)
             count = count_valid_units(data)
@@ -133,7 +133,7 @@ class QueueReader:
         return self.first_index
 
     def index_of_offset(self, phy_offset: int) -> int:
-        """Index of the first valid unit that points at `phy_offset` of the log or behind; `end_index()` for none."""
+        """Return the index of the first valid unit that points at `phy_offset` or later; `end_index()` if none does."""
         for segment in self.folder.segments:
             data = read_at(segment.path, 0, self.file_size)
             count = count_valid_units(data)
@@ -144,7 +144,7 @@ class QueueReader:
         return self.end_index()
 
     def position(self, index: int) -> tuple[str, int]:
-        """(path, byte position) of a unit, for messages."""
+        """Return (path, byte position) of a unit, for error texts."""
         address = index * UNIT
         at = self.folder.at(address)
         if at < 0:
@@ -154,7 +154,7 @@ class QueueReader:
 
 
 def unpack(data: bytes) -> Unit:
-    """The unit of 20 bytes."""
+    """Return the unit of 20 bytes."""
     return Unit._make(CQ_UNIT.unpack(data))
 
 
@@ -170,7 +170,7 @@ def _leading_fillers(data: bytes, count: int) -> int:
 
 
 def list_queues(consume_queue_path: str) -> tuple[dict[QueueKey, str], list[str]]:
-    """(topic, queue id) -> folder, and what lies beside them: folders that are no queue, files where folders belong."""
+    """Return (topic, queue id) -> folder, and all other entries: folders that are not queues, and files."""
     queues, foreign = {}, []
     for topic in _entries(consume_queue_path):
         if not topic.is_dir():
@@ -192,7 +192,7 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def ext_position(tags_code: int) -> int | None:
-    """Position in the extension files that a tags code stands for; None when it is a tags code."""
+    """Return the position in the extension files that a tags code encodes; None for a real tags code."""
     return tags_code - _LONG_MIN if tags_code <= MAX_EXT_ADDR else None
 
 
@@ -201,7 +201,7 @@ _MAX_CHAIN = 1 << 20
 
 
 class IndexHead(NamedTuple):
-    """The header of a file; times in ms."""
+    """The header of an index file; times in ms."""
 
     begin_timestamp: int
     end_timestamp: int
@@ -212,7 +212,7 @@ class IndexHead(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """Entry `number` of a file."""
+    """Entry `number` of an index file."""
 
     number: int
     key_hash: int
@@ -222,14 +222,15 @@ class IndexEntry(NamedTuple):
 
 
 class IndexReader:
-    """A file; `head` is what it had when this was made. `shape` is None when it can't be found out."""
+    """An index file; `head` was read when this was created. `shape`: None if it can't be determined."""
 
     def __init__(self, path: str, size: int, told: Shape | None = None) -> None:
         self.path = path
         self.size = size
         self._read_head()
         self.shape = told if told is not None else self._find_shape()
-        if self.shape is None and not self.is_empty:  # a running broker was changing the head
+        # A running broker may have been changing the head.
+        if self.shape is None and not self.is_empty:
             self._read_head()
             self.shape = self._find_shape()
 
@@ -241,23 +242,23 @@ class IndexReader:
 
     @property
     def name(self) -> str:
-        """The file's name: the local time at which it was made."""
+        """The file's name: the local time of its creation."""
         return os.path.basename(self.path)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no entry was written yet."""
+        """True if no entry was written yet."""
         return self.head.index_count <= 1
 
     def _find_shape(self) -> Shape | None:
-        """The usual shape when the size is the usual one, else that which the entries tell."""
+        """Return the usual shape if the file has the usual size, else the shape determined from the entries."""
         if self.size == file_size(*USUAL):
             return USUAL
         with open(open_regular(self.path), "rb") as file:
             return shape_of(file)
 
     def entries(self, shape: Shape, first: int = 1, end: int | None = None) -> Iterator[IndexEntry]:
-        """Entries `first` up to `end` (by default all that the header counts); fewer when the file ends before."""
+        """Yield entries `first` up to `end` (by default all that the header counts); fewer if the file ends earlier."""
         end = min(self.head.index_count if end is None else end, shape.entries)
         at = INDEX_HEADER_SIZE + shape.slots * HASH_SLOT_SIZE
         for number in range(first, end, ENTRIES_AT_ONCE):
@@ -270,7 +271,7 @@ class IndexReader:
                 return
 
     def slots(self, shape: Shape) -> "array[int]":
-        """The slots: number of the newest entry of each; padded with 0 when the file ends before."""
+        """Return the slots: the number of the newest entry of each; padded with 0 if the file ends earlier."""
         size = shape.slots * HASH_SLOT_SIZE
         slots = array("i", read_at(self.path, INDEX_HEADER_SIZE, size).ljust(size, b"\0"))
         if struct.pack("=i", 1) != struct.pack(">i", 1):
@@ -278,7 +279,7 @@ class IndexReader:
         return slots
 
     def find(self, topic: str, key: str) -> Iterator[int]:
-        """Commit log offsets of messages that may have `key`, newest first."""
+        """Yield the commit log offsets of messages that may have `key`, newest first."""
         if self.shape is None:
             return
         key_hash = index_key_hash_method(f"{topic}#{key}")
@@ -299,7 +300,7 @@ class IndexReader:
 
 
 def list_index(path: str, told: Shape | None = None) -> tuple[list[IndexReader], list[str]]:
-    """The index files, oldest first, and the paths of all other entries. The last known shape helps empty files."""
+    """Return the index files, oldest first, and the other entries. Empty files get the shape of others of that size."""
     try:
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)
     except FileNotFoundError:
@@ -323,7 +324,7 @@ _WHAT_TO_GIVE = "Give the broker's storePathRootDir, a folder of commit log file
 
 
 class Checkpoint(NamedTuple):
-    """The times in the checkpoint file, ms."""
+    """The times in the checkpoint file, in ms."""
 
     physic_msg_timestamp: int
     logics_msg_timestamp: int
@@ -331,7 +332,7 @@ class Checkpoint(NamedTuple):
 
 
 class StoreReader:
-    """A store. `live`: a broker holds its lock; `crashed`: none does, and the last one left no farewell."""
+    """A store. `live`: a broker holds its lock; `crashed`: none does, and the last one did not shut down cleanly."""
 
     def __init__(self, root: str, commit_log_paths: tuple[str, ...] = (), index_shape: Shape | None = None,
                  file_size: int | None = None) -> None:
@@ -341,48 +342,48 @@ class StoreReader:
         self.commit_log_paths = commit_log_paths or (os.path.join(root, "commitlog"),)
         missing = [path for path in self.commit_log_paths if not os.path.isdir(path)]
         if missing:
-            raise CannotAnswerError(f"{missing[0]} is no folder of a commit log. Give the broker's storePathRootDir, "
-                                    "and its storePathCommitLog with --commitlog when that lies elsewhere.")
+            raise CannotAnswerError(f"{missing[0]} is not a commit log folder. Give the broker's storePathRootDir, "
+                                    "and its storePathCommitLog with --commitlog if that is elsewhere.")
         self.file_size = file_size
         self.log = self.log_now()
         self.index_shape = index_shape
 
     def log_now(self) -> CommitLogReader:
-        """The commit log with the files that are there now."""
+        """Return the commit log with the files that exist now."""
         return CommitLogReader(list_folder(self.commit_log_paths), self.file_size, self.live)
 
     @property
     def state(self) -> str:
-        """One word for the state."""
+        """The state in one word."""
         return "running" if self.live else "crashed" if self.crashed else "stopped"
 
     @property
     def may_be_torn(self) -> bool:
-        """Whether the ends of its files may be unfinished: a running broker writes on, a starting one mends."""
+        """True if the ends of files may be incomplete: a running broker is writing, or a start has to recover them."""
         return self.live or self.crashed
 
     @property
     def consume_queue_path(self) -> str:
-        """Folder of the consume queues."""
+        """The folder of the consume queues."""
         return paths.get_store_path_consume_queue(self.root)
 
     @property
     def index_path(self) -> str:
-        """Folder of the index files."""
+        """The folder of the index files."""
         return paths.get_store_path_index(self.root)
 
     def queues(self) -> tuple[dict[QueueKey, QueueReader], list[str]]:
-        """The consume queues, and what is foreign in their folder."""
+        """Return the consume queues, and the foreign entries in their folder."""
         found, foreign = list_queues(self.consume_queue_path)
         block_units = max(min(_BLOCKS_OF_ALL_QUEUES // 20 // max(len(found), 1), 16384), 64)
         return {key: QueueReader(*key, path, block_units=block_units) for key, path in found.items()}, foreign
 
     def ext_folder(self, key: QueueKey) -> Folder:
-        """The extension files of a consume queue."""
+        """Return the extension files of a consume queue."""
         return list_folder([os.path.join(paths.get_store_path_consume_queue_ext(self.root), key[0], str(key[1]))])
 
     def index_files(self) -> tuple[list[IndexReader], list[str]]:
-        """The index files, oldest first, and what is foreign in their folder."""
+        """Return the index files, oldest first, and the foreign entries in their folder."""
         return list_index(self.index_path, self.index_shape)
 
     @property
@@ -391,25 +392,25 @@ class StoreReader:
         return paths.get_store_checkpoint(self.root)
 
     def deleted_topics(self) -> dict[str, int]:
-        """See read_deleted_topics; CannotAnswerError."""
+        """Return the marks of deleted topics, see read_deleted_topics; CannotAnswerError when their file is invalid."""
         try:
             return read_deleted_topics(self.root)
         except ValueError as error:
             raise CannotAnswerError(str(error)) from None
 
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint; None when it is missing or too short."""
+        """Return the checkpoint, or None when it is missing or too short."""
         data = read_at(self.checkpoint_path, 0, _CHECKPOINT.size)
         return Checkpoint._make(_CHECKPOINT.unpack(data)) if len(data) == _CHECKPOINT.size else None
 
 
 def open_log(path: str) -> CommitLogReader:
-    """The commit log of a store, of a folder of commit log files, or of one such file. CannotAnswerError when it is
-    something else."""
+    """Return the commit log of a store, of a folder of commit log files, or of one such file. CannotAnswerError for
+    anything else."""
     log = _log_of(path)
     if not log.looks_like_one():
-        raise CannotAnswerError(f"{path} is no commit log: {log.folder.segments[0].path} has no message, neither at "
-                                f"its beginning nor behind that. {_WHAT_TO_GIVE}")
+        raise CannotAnswerError(f"{path} is not a commit log: {log.folder.segments[0].path} contains no message. "
+                                f"{_WHAT_TO_GIVE}")
     return log
 
 
@@ -428,12 +429,12 @@ def _log_of(path: str) -> CommitLogReader:
 
 
 def _is_live(commit_log_path: str) -> bool:
-    """Whether a broker runs on the store whose commit log folder this is."""
+    """Return whether a broker runs on the store that this commit log folder belongs to."""
     return reading.is_held(paths.get_lock_file(os.path.dirname(os.path.abspath(commit_log_path))))
 
 
 def _single_file(path: str) -> Segment:
-    """A file of its own; under another name than its offset it begins where its first record says."""
+    """Return a single file; if its name is not an offset, it begins at the offset that its first record contains."""
     size = os.stat(path).st_size
     if not size and not is_segment_name(os.path.basename(path)):
         raise CannotAnswerError(f"{path} is empty. {_WHAT_TO_GIVE}")

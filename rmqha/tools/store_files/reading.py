@@ -2,17 +2,17 @@
 
 - `Folder`: an address space of files named by the offset of their first byte: commit logs, consume queues, their
   extensions.
-- `scan_block`: the records in a block of the log, as a pure function. All code that walks a log record by record gets
-  them from it, a block of some MiB at a time.
+- `scan_block`: the records in a block of the log, as a pure function. All code that walks a log record by record uses
+  it, for one block of some MiB at a time.
 - `Dispatcher`: the units and keys that consume queues and index must hold for a record, computed as the broker's
   dispatch does.
-- `span_taker`: takes the records of a block at once, through the bulk kernel, while none of them is unusual. Checking
-  and rebuilding take most blocks this way.
-- `CommitLogReader`, `LogWalk`, `whole_log`: a log as one run of records over its files. The log ends where its records
-  end. A position without a record that is followed by records is a hole.
-- `is_held`: whether a broker, Java's or rmqha's, runs on a store: it holds the file `lock` for its whole life.
+- `span_taker`: takes all records of a block at once, through the bulk kernel, as long as none of them is unusual. Most
+  blocks are checked and rebuilt this way.
+- `CommitLogReader`, `LogWalk`, `whole_log`: a log as one sequence of records over its files. The log ends where its
+  records end. A position without a record that is followed by records is a hole.
+- `is_held`: whether a broker, Java's or rmqha's, runs on a store: it holds the file `lock` while it runs.
 
-A running broker copies a record into the file while it may be read, so a reader may see half of it. Where nothing
+A running broker copies a record into the file while others read it, so a reader may see half of it. Where nothing
 follows yet, `LogWalk` therefore reads a block again a moment later, and counts only records that had begun at the first
 read.
 """
@@ -65,12 +65,12 @@ class Folder(NamedTuple):
 
     @property
     def file_size(self) -> int:
-        """The size that most of the files have, the larger one of two; 0 without files."""
+        """The size that most of the files have, the largest of equally frequent ones; 0 without files."""
         counted = Counter(segment.size for segment in self.segments if segment.size > 0)
         return max(counted, key=lambda size: (counted[size], size), default=0)
 
     def at(self, offset: int) -> int:
-        """Index of the last file that begins at or before `offset`; -1 for none."""
+        """Return the index of the last file that begins at or before `offset`; -1 if none does."""
         index = len(self.segments) - 1
         while index >= 0 and self.segments[index].start > offset:
             index -= 1
@@ -78,7 +78,7 @@ class Folder(NamedTuple):
 
 
 def list_folder(paths: Iterable[str]) -> Folder:
-    """The files of one address space, which may be spread over several folders; a folder that is missing is empty."""
+    """List the files of one address space, which may span several folders; a missing folder counts as empty."""
     segments, foreign = [], []
     for path in paths:
         try:
@@ -91,7 +91,7 @@ def list_folder(paths: Iterable[str]) -> Folder:
 
 
 class LogRecord(NamedTuple):
-    """One record: where it lies, and what dispatching and choosing need. Times are ms."""
+    """One record: its offset, and the fields that dispatching and filtering need. Times are in ms."""
 
     offset: int
     size: int
@@ -107,27 +107,28 @@ class LogRecord(NamedTuple):
     crc_ok: bool
 
     def properties(self) -> dict[str, str]:
-        """Its properties."""
+        """Return the properties of the message."""
         return string2message_properties(decode_text(self.properties_data))
 
 
 class BlockEnd(Enum):
-    """Why a block's records end."""
+    """The reason why a block's records end."""
 
     MORE = "more"  # the block ends within a record
-    BLANK = "blank"  # the file's blank rest begins
-    NOTHING = "nothing"  # zeros: nothing was written here yet
-    BAD = "bad"  # something that is no record
+    BLANK = "blank"  # the blank rest of the file begins
+    NOTHING = "nothing"  # zeros: nothing is written here yet
+    BAD = "bad"  # bytes that are not a record
 
 
 class BlockScan(NamedTuple):
-    """The records of a block, the bytes they take, and what comes behind them."""
+    """The records of a block, their total size, and what follows them."""
 
     records: list[LogRecord]
     consumed: int
     end: BlockEnd
     reason: str = ""  # of BAD
-    size: int = 0  # of MORE: how long the cut record is, 0 when even that is unknown; of BLANK: what it says it has
+    # MORE: the size of the incomplete record, 0 when even that is unknown. BLANK: the size that the blank contains.
+    size: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -136,11 +137,11 @@ def _topic(data: bytes) -> str:
 
 
 def scan_block(data: bytes, base: int, check_crc: bool = False, begin_before: int | None = None) -> BlockScan:
-    """The records of `data`, whose first byte is at offset `base` of the log; those that begin before byte
-    `begin_before`, behind which nothing counts as written.
+    """Return the records of `data`, whose first byte is at offset `base` of the log. Only records that begin before
+    byte `begin_before` are returned: nothing from there on counts as written.
 
-    Every length is checked against the others and against the block. A body whose CRC is wrong makes a record with
-    `crc_ok` false (always true without `check_crc`), since the chain of records goes on behind it.
+    Every length is checked against the others and against the block. A body with a wrong CRC yields a record with
+    `crc_ok` False (always True without `check_crc`), since the chain of records continues after it.
     """
     records: list[LogRecord] = []
     append, view = records.append, memoryview(data)
@@ -193,7 +194,7 @@ def _no_record(records: list[LogRecord], position: int, total: int, magic: int) 
         return BlockScan(records, position, BlockEnd.BLANK, size=total)
     if magic == 0 and total == 0:
         return BlockScan(records, position, BlockEnd.NOTHING)
-    return BlockScan(records, position, BlockEnd.BAD, f"magic code 0x{magic & 0xFFFF_FFFF:08x} is none of a record")
+    return BlockScan(records, position, BlockEnd.BAD, f"magic code 0x{magic & 0xFFFF_FFFF:08x} is not that of a record")
 
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -206,19 +207,29 @@ DispatchedUnit = tuple[str, int, int, int]  # topic, queue id, index in the queu
 
 
 class Dispatcher:
-    """The units and keys of records. `delay_levels`: the broker's messageDelayLevel; `marks`: deleted topic -> offset
-    below which its records have no units."""
+    """Computes the units and keys of records. `delay_levels`: the broker's messageDelayLevel; `marks`: deleted topic ->
+    offset below which its records have no units.
+
+    A multi-dispatched message is one record in the log that also appears in further queues. Its producer names them in
+    the property INNER_MULTI_DISPATCH; the broker adds their offsets as INNER_MULTI_QUEUE_OFFSET when it appends the
+    message. So the units of the further queues can be computed from the record alone. When the two lists do not match,
+    the broker writes no units for further queues, and neither does this class.
+
+    When a topic is deleted, its records stay in the log until their file expires. A rebuild must not bring them back:
+    `marks` holds, for each deleted topic, the end of the log at the deletion. Records below it get no units, while a
+    topic that is created again under the same name has all its records after it.
+    """
 
     def __init__(self, delay_levels: str = DEFAULT_DELAY_LEVELS, marks: Mapping[str, int] | None = None) -> None:
         self.marks = marks or {}
         try:
             self.delays_ms = [DELAY_LEVELS[level[-1:]] * parse_int(level[:-1]) for level in delay_levels.split()]
         except (KeyError, ValueError):
-            raise CannotAnswerError(f"--delay-levels {delay_levels!r}: give the broker's messageDelayLevel, "
-                                    "numbers with s, m, h or d, such as '1s 5s 10s'") from None
+            raise CannotAnswerError(f"--delay-levels {delay_levels!r} is not valid: give the broker's "
+                                    "messageDelayLevel, numbers with s, m, h or d, such as '1s 5s 10s'") from None
 
     def units(self, record: LogRecord, properties: Properties) -> list[DispatchedUnit]:
-        """The units of a record: none for prepared and rolled back messages, several for a multi-dispatched one."""
+        """Return the units of a record: none for a prepared or rolled back message, several if multi-dispatched."""
         if record.sys_flag & _ROLLBACK in _NOT_QUEUED:
             return []
         tags_code = self.tags_code(record, properties)
@@ -229,7 +240,7 @@ class Dispatcher:
         return [unit for unit in units if record.offset >= self.marks.get(unit[0], 0)] if self.marks else units
 
     def tags_code(self, record: LogRecord, properties: Properties) -> int:
-        """Hash of the tags; of a delayed message the time of its delivery, ms."""
+        """Return the hash of the tags, or the delivery time in ms of a delayed message."""
         if record.topic == RMQ_SYS_SCHEDULE_TOPIC:
             level = _level(properties.get(message_const.PROPERTY_DELAY_TIME_LEVEL))
             if level > 0:
@@ -240,14 +251,14 @@ class Dispatcher:
 
     @staticmethod
     def keys(record: LogRecord, properties: Properties) -> list[str]:
-        """The texts that the index hashes, in its order: topic#uniqueKey, then topic#word of each word of KEYS."""
+        """Return the texts that the index hashes, in order: topic#uniqueKey, then topic#word for each word of KEYS."""
         if record.sys_flag & _ROLLBACK == _ROLLBACK:
             return []
         return [f"{record.topic}#{key}" for key in plain_keys(properties)]
 
 
 def plain_keys(properties: Properties) -> list[str]:
-    """The unique key of a message, then the words of its KEYS."""
+    """Return the unique key of a message, then the words of its KEYS."""
     unique = properties.get(message_const.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
     words = properties.get(message_const.PROPERTY_KEYS)
     keys = [unique] if unique is not None else []
@@ -272,7 +283,7 @@ def _further_queues(properties: Properties) -> list[tuple[str, int]]:
 
 
 def _split(text: str) -> list[str]:
-    """As Java splits: without the empty parts at the end."""
+    """Split like Java: without empty parts at the end."""
     parts = text.strip().split(mix_all.MULTI_DISPATCH_QUEUE_SPLITTER)
     while parts and not parts[-1]:
         parts.pop()
@@ -280,7 +291,7 @@ def _split(text: str) -> list[str]:
 
 
 class RunOfUnits(NamedTuple):
-    """Units of one queue that follow one another; `first_index` is that of the first."""
+    """Consecutive units of one queue; `first_index` is the index of the first."""
 
     topic: str
     queue_id: int
@@ -289,34 +300,34 @@ class RunOfUnits(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Index behind the last unit."""
+        """The index after the last unit."""
         return self.first_index + len(self.units) // CQ_STORE_UNIT_SIZE
 
 
 class SpanTaker(NamedTuple):
-    """`take(span)`: true when it has taken all of the span; false, and nothing is done, when it wants the records."""
+    """A consumer of spans. `take(span)` takes all of the span and returns True, or does nothing and returns False."""
 
     delays_ms: list[int]
     take: Callable[[Span], bool]
 
     def scan(self, data: bytes, base: int, check_crc: bool) -> Span:
-        """The good records at the beginning of a block, which begins at offset `base` of the log."""
+        """Return the good records at the start of a block, which begins at offset `base` of the log."""
         return bulk.scan(data, 0, len(data), base, check_crc, self.delays_ms, True)
 
 
 def span_taker(dispatcher: Dispatcher, take: Callable[[Span], bool]) -> SpanTaker | None:
-    """What takes spans; None where it would not pay."""
-    # without levels the broker has a delay of its own for delayed messages
+    """Return a taker of spans, or None where it would not pay."""
+    # Without levels the broker uses a default delay, which the kernel does not know.
     return SpanTaker(dispatcher.delays_ms, take) if bulk.is_compiled() and dispatcher.delays_ms else None
 
 
 def has_dead(runs: list[RunOfUnits], marks: Mapping[str, int]) -> bool:
-    """Whether any unit is of a record that was deleted with its topic; `marks`: see Dispatcher."""
+    """Return whether any unit belongs to a record that was deleted with its topic; `marks`: see Dispatcher."""
     return bool(marks) and any(unpack_unit(run.units)[0] < marks.get(run.topic, 0) for run in runs)
 
 
 def runs_of(span: Span) -> list[RunOfUnits] | None:
-    """The runs of a span; None when a queue has more than one, and so a place where its indices do not go on."""
+    """Return the runs of a span; None when a queue has several, since its indices are not consecutive then."""
     size, runs = CQ_STORE_UNIT_SIZE, []
     for run in span.runs:
         units = span.units[run.first_unit * size:(run.first_unit + run.count) * size]
@@ -326,25 +337,26 @@ def runs_of(span: Span) -> list[RunOfUnits] | None:
 
 BLOCK = 4 << 20
 _FIRST_LOOK = 4096
-_SETTLE_S = 0.02  # a record that was begun is whole after this long
+# Within this time a record that is being written is complete.
+_SETTLE_S = 0.02
 _MAGIC = (MESSAGE_MAGIC_CODE & 0xFFFF_FFFF).to_bytes(4, "big")
 
 
 class LogEnd(NamedTuple):
-    """Where a walk came to its end. `segment` None: behind the last file, or where a file is missing."""
+    """The place where a walk ended. `segment` None: after the last file, or at a missing file."""
 
     offset: int
     segment: Segment | None
-    reason: str  # "" where nothing was written yet, or the files end
+    reason: str  # "" where nothing is written yet, or the files end
 
     @property
     def position(self) -> int:
-        """Byte position in the file."""
+        """The byte position in the file."""
         return self.offset - self.segment.start if self.segment is not None else 0
 
 
 class Blank(NamedTuple):
-    """The end marker of a file, and what it says and should say: bytes to the end of the file."""
+    """A wrong end marker of a file: `says` is the number of bytes left that it contains, `room` the real number."""
 
     segment: Segment
     position: int
@@ -353,11 +365,13 @@ class Blank(NamedTuple):
 
 
 class LogWalk:
-    """One pass from `begin` over the records of a log. Iterating gives blocks of them; `end` then says where it ended.
+    """One pass from `begin` over the records of a log. Iterating yields blocks of them; `end` is where it ended.
 
-    `blanks` collects the end markers that do not fit their file, `without_blank` the files that end with a record,
-    which no broker writes. `position` is the offset reached, for progress.
-    `spans`: takes records many at once; what it takes is left out of the blocks.
+    Each file but the last ends with a blank: at least 8 bytes that hold the number of bytes left and a magic code of
+    their own. A broker writes it when the next record does not fit, because a record never spans two files. A walk
+    their own. A broker writes it when the next record does not fit, because a record never spans two files. A walk
+    skips it to the next file. `blanks` collects the blanks with a wrong length, `without_blank` the files that end with
+    a record, which no broker writes. `position` is the offset reached, for progress.
     """
 
     def __init__(self, log: "CommitLogReader", begin: int, check_crc: bool = False,
@@ -373,12 +387,12 @@ class LogWalk:
 
     @property
     def end(self) -> LogEnd:
-        """Where it ended, once it has."""
-        assert self._end is not None, "the walk goes on"
+        """The place where the walk ended; only after the walk."""
+        assert self._end is not None, "the walk has not ended"
         return self._end
 
     def __iter__(self) -> Iterator[list[LogRecord]]:
-        """The records, block by block."""
+        """Yield the records, block by block."""
         self._end = None
         segments = self.log.folder.segments
         index = self.log.folder.at(self.position)
@@ -392,7 +406,7 @@ class LogWalk:
             index += 1
 
     def _segment(self, segment: Segment) -> Iterator[list[LogRecord]]:
-        """The records of one file; then `position` is the next one's start, or `end` is set."""
+        """Yield the records of one file; then `position` is the start of the next file, or `end` is set."""
         try:
             fd = open_regular(segment.path)
         except OSError as error:
@@ -438,7 +452,7 @@ class LogWalk:
             return
 
     def _take_span(self, data: bytes) -> int:
-        """Have the good records at the beginning of a block taken at once; how many bytes of it that were."""
+        """Pass the good records at the start of a block to `spans`; return the number of bytes taken."""
         if self.spans is None:
             return 0
         span = self.spans.scan(data, self.position, self.check_crc)
@@ -449,8 +463,8 @@ class LogWalk:
         return span.position
 
     def _read(self, segment: Segment, fd: int, asked: int, at: int) -> tuple[bytes, int]:
-        """A block, and how much of it was written when it was looked at first."""
-        # what follows is there: so is this
+        """Return a block, and the number of its bytes that were written at the first read."""
+        # If something is written after the block, the block is complete.
         if not self.log.live or any(self.log.read(segment.start + at + asked, BLANK.size)):
             return pread(fd, asked, at), asked
         seen = len(pread(fd, asked, at).rstrip(b"\0"))
@@ -459,7 +473,7 @@ class LogWalk:
         return pread(fd, asked, at), seen
 
     def _cut_off(self, segment: Segment, length: int, whole: bool) -> None:
-        """The bytes of a file are over before its blank."""
+        """Set the end of the walk: the file ends before its blank."""
         if whole and segment.size < length:
             reason = "the file ends here" if self.position > segment.start else "the file is empty"
         else:
@@ -468,7 +482,7 @@ class LogWalk:
 
 
 class CommitLogReader:
-    """The files of a commit log. Made from a list of them at one time; files that come later are not seen."""
+    """The files of a commit log, as listed at one time; files that are created later are not seen."""
 
     def __init__(self, folder: Folder, file_size: int | None = None, live: bool = False) -> None:
         self.folder = folder
@@ -477,20 +491,20 @@ class CommitLogReader:
 
     @property
     def min_offset(self) -> int:
-        """Offset of the first byte; 0 for an empty log."""
+        """The offset of the first byte; 0 for an empty log."""
         return self.folder.segments[0].start if self.folder.segments else 0
 
     @property
     def files_end(self) -> int:
-        """Offset behind the last file."""
+        """The offset after the last file."""
         return self.folder.segments[-1].start + self.file_size if self.folder.segments else 0
 
     def walk(self, begin: int | None = None, check_crc: bool = False, spans: SpanTaker | None = None) -> LogWalk:
-        """A pass from the record at `begin`, or from the first one."""
+        """Return a pass from the record at `begin`, or from the first one."""
         return LogWalk(self, self.min_offset if begin is None else begin, check_crc, spans)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes from `offset` on within its file; b"" where there is no file."""
+        """Return up to `size` bytes from `offset` on within its file; b"" without a file there."""
         index = self.folder.at(offset)
         if index < 0:
             return b""
@@ -499,7 +513,7 @@ class CommitLogReader:
         return read_at(segment.path, position, max(min(size, self.file_size - position), 0))
 
     def record_at(self, offset: int, check_crc: bool = True) -> LogRecord | None:
-        """The whole record at `offset`; None when there is none."""
+        """Return the complete record at `offset`, or None."""
         return self._record(self.read(offset, _FIRST_LOOK), offset, check_crc)
 
     def _record(self, data: bytes, offset: int, check_crc: bool) -> LogRecord | None:
@@ -509,12 +523,12 @@ class CommitLogReader:
         return scan.records[0] if scan.records else None
 
     def record_bytes(self, offset: int) -> bytes:
-        """The bytes of the record at `offset`; b"" when there is none."""
+        """Return the bytes of the record at `offset`, or b""."""
         record = self.record_at(offset, check_crc=False)
         return self.read(offset, record.size) if record is not None else b""
 
     def log_end(self) -> int:
-        """Offset behind the last record, found from the last file that begins with one."""
+        """Return the offset after the last record, found from the last file that begins with one."""
         for segment in reversed(self.folder.segments):
             if self.goes_on_at(segment.start):
                 walk = self.walk(segment.start)
@@ -524,22 +538,22 @@ class CommitLogReader:
         return self.min_offset
 
     def goes_on_at(self, offset: int) -> bool:
-        """Whether a walk would go on at `offset`: there is a record, or the blank that closes a file."""
+        """Return whether a walk would continue at `offset`: a record or the blank of a file is there."""
         return self.record_at(offset, check_crc=False) is not None \
             or scan_block(self.read(offset, BLANK.size), offset).end is BlockEnd.BLANK
 
     def looks_like_one(self) -> bool:
-        """Whether this is a log: nothing was written into its first file yet, or a record begins there, or one follows
-        somewhere."""
+        """Return whether this is a log: its first file is still empty, or a record begins there, or follows somewhere.
+        """
         head = self.read(self.min_offset, MESSAGE_MAGIC_CODE_POSITION + len(_MAGIC))
         return not any(head) or head.endswith(_MAGIC) or self.goes_on_at(self.min_offset) \
             or self.next_record(self.min_offset) is not None
 
     def next_record(self, offset: int, not_before: int = 0) -> LogRecord | None:
-        """The first record at or behind `offset` wherever it begins, known by telling its own offset rightly.
+        """Return the first record at or after `offset`, wherever it begins; it is recognized by its own offset in it.
 
-        In the file of `offset` it must be stored at `not_before` (ms) or later: behind the end of a log lies what was
-        cut off after an earlier crash, and is older.
+        In the file of `offset` its store time must be `not_before` (ms) or later: after the end of a log there may be
+        older records, which were truncated after an earlier crash.
         """
         for segment in self.folder.segments[max(self.folder.at(offset), 0):]:
             for record in self._search(segment, max(offset - segment.start, 0)):
@@ -571,7 +585,7 @@ class CommitLogReader:
 
 
 def _places(data: bytes) -> Iterator[int]:
-    """Where a record could begin, by its magic code."""
+    """Yield the positions where a record may begin, by its magic code."""
     found = data.find(_MAGIC, MESSAGE_MAGIC_CODE_POSITION)
     while found >= 0:
         yield found - MESSAGE_MAGIC_CODE_POSITION
@@ -579,11 +593,11 @@ def _places(data: bytes) -> Iterator[int]:
 
 
 def _skip_hole(fd: int, position: int) -> int:
-    """The next position with data: the files are sparse behind the end of the log."""
+    """Return the next position with data: the files are sparse after the end of the log."""
     try:
         return max(os.lseek(fd, max(position, 0), os.SEEK_DATA), position)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # none behind it
+        if error.errno == errno.ENXIO:  # no data after it
             return 1 << 62
         if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system without holes
             return position
@@ -592,8 +606,8 @@ def _skip_hole(fd: int, position: int) -> int:
 
 def whole_log(log: CommitLogReader, on_hole: Callable[[LogEnd, LogRecord], bool], begin: int | None = None,
               spans: SpanTaker | None = None) -> Iterator[tuple[LogWalk, list[LogRecord]]]:
-    """(walk, records) over a log to its end. `on_hole(end, record)` is asked what to do where it is damaged and goes
-    on with `record`: true goes on there.
+    """Yield (walk, records) over a log to its end. `on_hole(end, record)` is called where the log is damaged and
+    continues with `record`; the walk continues there if it returns True.
     """
     walk = log.walk(begin, spans=spans)
     while True:
@@ -602,7 +616,7 @@ def whole_log(log: CommitLogReader, on_hole: Callable[[LogEnd, LogRecord], bool]
         end, found = walk.end, log.next_record(walk.end.offset, walk.last_store_timestamp)
         if found is None:
             return
-        # looked at again behind the search: a running broker has written it and what follows since
+        # Checked again after the search: a running broker may have written this and the following records meanwhile.
         if log.goes_on_at(end.offset) or not on_hole(end, found):
             return
         walk = log.walk(found.offset, spans=spans)
@@ -614,9 +628,9 @@ _FLOCK = "hhqqi0q"
 
 
 def is_held(path: str) -> bool:
-    """Whether somebody holds the lock file. Nothing is locked for it, so a broker that starts is not disturbed.
+    """Return whether a process holds the lock file. This takes no lock itself, so it can't disturb a starting broker.
 
-    NotRegularFileError when it is a pipe or a device, which no broker made.
+    NotRegularFileError when the path is a pipe or a device, which no broker creates.
     """
     try:
         found = os.stat(path)
@@ -627,12 +641,12 @@ def is_held(path: str) -> bool:
 
 
 def _is_listed(found: os.stat_result) -> bool:
-    """By the kernel's list, which shows locks of this process too."""
+    """Check the kernel's list, which also contains locks of this process."""
     wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:
         with open(_LOCKS, encoding="ascii") as lines:
             return any(wanted in line.split() for line in lines)
-    except OSError:  # no such list in this container: the question below is left
+    except OSError:  # the container has no such list: `_is_locked` decides
         return False
 
 
@@ -652,7 +666,7 @@ def _is_locked(path: str) -> bool:
 
 @contextmanager
 def held(path: str) -> Iterator[None]:
-    """Keep brokers out while a store is written to. CannotAnswerError when one runs."""
+    """Lock out brokers while writing to a store. CannotAnswerError when a broker runs on it."""
     if is_held(path):
         raise _taken(path)
     fd = open_regular(path, os.O_RDWR | os.O_CREAT)

@@ -1,4 +1,4 @@
-"""`store rebuild`: consume queues and index files from the commit log, to compare with or to write."""
+"""`store rebuild`: build consume queues and index files from the commit log, to compare or to write them."""
 import os
 import shutil
 import time
@@ -12,6 +12,7 @@ import click
 
 from rmqha.common.filesystem import fsync_path
 from rmqha.common.message.message_layout import MIN_RECORD_LENGTH
+from rmqha.common.program import examples
 from rmqha.common.texts import is_folder_name
 from rmqha.common.util_all import current_time_millis, time_millis_to_human_string, time_millis_to_human_string3
 from rmqha.store import store_path_config_helper as paths
@@ -54,12 +55,13 @@ _BUFFERS = 64 << 20  # bytes, of all queues together
 _MAX_BUFFER = 64 << 10
 _SHOWN = 20
 _NEW = ".rebuild"
-_REPLACED = ".replaced"  # what was there, until it is deleted
+# The previous folder, until it is deleted.
+_REPLACED = ".replaced"
 
 
 @dataclass
 class Built:
-    """What one queue or index file came to. `state`: written, equal, missing, or what is different."""
+    """The result for one queue or index file. `state`: written, equal, missing, or the difference."""
 
     name: str
     units: int
@@ -69,7 +71,7 @@ class Built:
 
 @dataclass
 class Rebuilt:
-    """All that was built; `problems` are flaws of the log that show in the queues."""
+    """The result of a rebuild; `problems` are flaws of the log that affect the queues."""
 
     records: int = 0
     units: int = 0
@@ -83,12 +85,12 @@ class Rebuilt:
 
     @property
     def equal(self) -> bool:
-        """Whether everything that is there equals what was built."""
+        """True if all existing files equal the built ones."""
         return all(each.state in ("equal", "written") for each in [*self.queues, *self.index])
 
 
 class RebuildOptions(TypedDict, total=False):
-    """How to build: see the command's options."""
+    """Options of a rebuild: see the command's options."""
 
     delay_levels: str
     queue_file_size: int | None
@@ -96,7 +98,7 @@ class RebuildOptions(TypedDict, total=False):
 
 
 class Rebuild:
-    """One pass over the log of `store`. `target`: the folder to build in, None to compare with what is there."""
+    """One pass over the log of `store`. `target`: the folder to build in; None compares with the existing files."""
 
     def __init__(self, store: StoreReader, target: str | None = None, *, delay_levels: str = DEFAULT_DELAY_LEVELS,
                  queue_file_size: int | None = None, with_index: bool = True, skip_damage: bool = False) -> None:
@@ -137,13 +139,13 @@ class Rebuild:
         what = (f"the log is damaged: no record at offset {end.offset}: {end.reason or 'nothing is there'}; the next "
                 f"one is at {record.offset}")
         if not self.skip_damage:
-            raise CannotAnswerError(f"{what}. A replica may have the bytes; --skip-damage goes on behind the place and "
-                                    "leaves blanks in the queues.")
+            raise CannotAnswerError(f"{what}. A replica may hold the bytes; --skip-damage continues after the damaged "
+                                    "place and leaves blank entries in the queues.")
         self.result.problems.append(what)
         return True
 
     def _take(self, span: Span) -> bool:
-        """Add all of a span whose units go on where their queues ended."""
+        """Add a whole span if its units continue their queues; else return False."""
         runs = runs_of(span)
         if runs is None or has_dead(runs, self._dispatcher.marks) or not all(self._goes_on(run) for run in runs):
             return False
@@ -182,8 +184,8 @@ class Rebuild:
         if self.target is None:
             return QueueComparer(self._readers.get(key), self.store.live)
         if not is_folder_name(topic) or queue_id < 0:
-            raise CannotAnswerError(f"topic {topic!r}, queue {queue_id} in the log is no name for a folder; see store "
-                                    "verify")
+            raise CannotAnswerError(f"topic {topic!r}, queue {queue_id} in the log is not valid as a folder name; see "
+                                    "store verify")
         folder = paths.get_store_path_consume_queue(self.target) + _NEW
         return QueueWriter(os.path.join(folder, topic, str(queue_id)), self._queue_file_size)
 
@@ -203,7 +205,7 @@ class Rebuild:
         return sink
 
     def _new_name(self) -> str:
-        """The time of making, as brokers name index files; each another one."""
+        """Return a new name for an index file: the creation time, like brokers use, and unique."""
         while (name := time_millis_to_human_string(current_time_millis())) in self._index_names:
             time.sleep(0.001)
         return name
@@ -220,7 +222,7 @@ class Rebuild:
         for key, reader in sorted(self._readers.items()):
             if key not in self._builders and not self.store.live \
                     and reader.index_of_offset(self.store.log.min_offset) < reader.end_index():
-                result.queues.append(Built(reader.name, 0, 0, "there are units, but no messages in the log"))
+                result.queues.append(Built(reader.name, 0, 0, "it has entries, but the log has no messages for it"))
 
     def _finish_index(self) -> None:
         if self._index is None:
@@ -230,14 +232,14 @@ class Rebuild:
         result.keys = self._index.keys
         older = bool(self._index_files) and self._index_files[0].head.begin_phy_offset < self.store.log.min_offset
         if older and self.target is None:
-            result.notes.append("the index reaches further back than the log: its files can't be compared byte by "
-                                "byte, see store verify")
+            result.notes.append("the index begins before the log: its files can't be compared byte by byte, see store "
+                                "verify")
             return
         for name, sink in zip(self._index_names, self._index_sinks):
             state = (sink.difference or "equal") if isinstance(sink, IndexComparer) else "written"
             result.index.append(Built(name, self._entries_of(len(result.index)), 1, state))
         if self.target is None:
-            result.index += [Built(reader.name, 0, 0, "there are entries, but no keys in the log")
+            result.index += [Built(reader.name, 0, 0, "it has entries, but the log has no keys for it")
                              for reader in self._index_files[len(self._index_sinks):]]
 
     def _entries_of(self, number: int) -> int:
@@ -248,15 +250,15 @@ class Rebuild:
 def _queue_file_size(readers: dict[QueueKey, QueueReader], told: int | None) -> int:
     size = told or common_file_size(readers) or _DEFAULT_QUEUE_FILE_SIZE
     if size % CQ_STORE_UNIT_SIZE:
-        raise CannotAnswerError(f"consume queue files of {size} bytes do not hold whole units of {CQ_STORE_UNIT_SIZE}: "
-                                "tell the broker's mappedFileSizeConsumeQueue with --consume-queue-file-size")
+        raise CannotAnswerError(f"{size} is not a multiple of an entry's size, {CQ_STORE_UNIT_SIZE}: give the broker's "
+                                "mappedFileSizeConsumeQueue with --consume-queue-file-size")
     return size
 
 
 class Placing:
-    """Puts what was built in its place; existing folders are moved aside, never written over.
+    """Moves the built folders into place; existing folders are moved aside, never overwritten.
 
-    `replace`: what was there is deleted once the new one has its place, so that nothing is left of it.
+    `replace`: an existing folder is deleted once the new one is in place.
     """
 
     def __init__(self, target: str, with_index: bool, replace: bool = False) -> None:
@@ -266,21 +268,22 @@ class Placing:
             self.folders.append(paths.get_store_path_index(target))
 
     def prepare(self, force: bool) -> None:
-        """CannotAnswerError when there are files already and `force` is not given."""
+        """Prepare the folders; CannotAnswerError when files exist and neither `force` nor `replace` is given."""
         for folder in self.folders:
             if os.path.isdir(folder) and os.listdir(folder) and not (force or self.replace):
-                raise CannotAnswerError(f"{folder} has files. With --replace the new one takes its place, with --force "
-                                        "it is moved aside, too, and kept; with --out the new one is written "
-                                        "elsewhere.")
+                raise CannotAnswerError(f"{folder} already has files. --replace deletes them, --force moves the folder "
+                                        "aside and keeps it, and --out writes the new files to another "
+                                        "folder.")
             if os.path.isdir(folder + _NEW):
-                shutil.rmtree(folder + _NEW)  # of a rebuild that was broken off
+                shutil.rmtree(folder + _NEW)  # of an interrupted rebuild
 
     def put(self) -> list[str]:
-        """Move the new folders into place; what was done."""
+        """Move the new folders into place; return lines that describe the changes."""
         done = []
         for folder in self.folders:
             if not os.path.isdir(folder + _NEW):
-                if self.replace and os.path.isdir(folder):  # nothing of the kind is in the log any more
+                # The log no longer contains anything of this kind.
+                if self.replace and os.path.isdir(folder):
                     done += self._replaced(folder)
                 continue
             if os.path.isdir(folder) and self.replace:
@@ -290,9 +293,10 @@ class Placing:
                 for number in count(1):
                     if not os.path.exists(aside):
                         break
-                    aside = f"{before}-{number}"  # of another rebuild within this second
+                    # Another rebuild in the same second used the name.
+                    aside = f"{before}-{number}"
                 os.rename(folder, aside)
-                done.append(f"{aside}: what was there before")
+                done.append(f"{aside}: the previous files")
             os.rename(folder + _NEW, folder)
             done.append(f"{folder}: written")
             fsync_path(os.path.dirname(folder))
@@ -300,21 +304,21 @@ class Placing:
         return done
 
     def _replaced(self, folder: str) -> list[str]:
-        """Move aside what is to be deleted, unless it has nothing."""
+        """Move aside a folder that will be deleted; report it unless it is empty."""
         if os.path.isdir(folder + _REPLACED):
-            shutil.rmtree(folder + _REPLACED)  # of a rebuild that was broken off
+            shutil.rmtree(folder + _REPLACED)  # of an interrupted rebuild
         os.rename(folder, folder + _REPLACED)
-        return [f"{folder}: what was there before is deleted"] if os.listdir(folder + _REPLACED) else []
+        return [f"{folder}: the previous files are deleted"] if os.listdir(folder + _REPLACED) else []
 
     def _delete_replaced(self) -> None:
-        """Only once all new ones have their places: until then it is all there is."""
+        """Delete the replaced folders. Only when all new ones are in place: until then they are the only copy."""
         for folder in self.folders if self.replace else ():
             if os.path.isdir(folder + _REPLACED):
                 shutil.rmtree(folder + _REPLACED)
 
 
 def _forget_divergence(root: str) -> None:
-    """The queues of a slave that had found them wrong are those of its log again."""
+    """Delete the mark of a slave that found its queues diverged: they match its log again."""
     path = paths.get_diverged_file(root)
     if os.path.exists(path):
         os.unlink(path)
@@ -322,19 +326,20 @@ def _forget_divergence(root: str) -> None:
 
 def apply(store: StoreReader, target: str, force: bool, with_index: bool, come_to: Callable[[int], None],
           replace: bool = False, **options: Unpack[RebuildOptions]) -> Rebuilt:
-    """Build in `target` and put it in place, with brokers kept out."""
+    """Lock out brokers, build in `target`, and move the result into place."""
     os.makedirs(target, exist_ok=True)
     lock = paths.get_lock_file(target)
     with ExitStack() as stack:
         if os.path.realpath(target) == os.path.realpath(store.root) or os.path.exists(lock):
             stack.enter_context(reading.held(lock))
-            store.log = store.log_now()  # no broker adds to it from here on
+            # From now on no broker appends to it.
+            store.log = store.log_now()
         return write_all(store, target, force, with_index, come_to, replace, **options)
 
 
 def write_all(store: StoreReader, target: str, force: bool, with_index: bool, come_to: Callable[[int], None],
               replace: bool = False, **options: Unpack[RebuildOptions]) -> Rebuilt:
-    """Build in `target` and put it in place; the caller keeps brokers out."""
+    """Build in `target` and move the result into place; the caller locks out brokers."""
     placing = Placing(target, with_index, replace)
     placing.prepare(force)
     result = Rebuild(store, target, with_index=with_index, **options).run(come_to)
@@ -357,29 +362,31 @@ def _print(result: Rebuilt, applied: bool) -> None:
         put(f"... and {len(result.problems) - _SHOWN} problems more; -o json shows all")
     for note in result.notes:
         put(f"note {note}")
-    put(f"{result.records} records up to offset {result.endOffset}: {result.units} units in "
+    put(f"{result.records} records up to offset {result.endOffset}: {result.units} entries in "
         f"{sum(each.files for each in result.queues)} files of {len(result.queues)} queues, {result.keys} keys in "
         f"{sum(each.files for each in result.index)} index files")
     for line in result.written:
         put(line)
     if not applied:
-        put("what is there is equal" if result.equal else "what is there differs; --apply writes it anew")
+        put("the existing files are equal" if result.equal else "the existing files differ; --apply rewrites them")
 
 
-@click.command("rebuild")
+@click.command("rebuild", short_help="Build consume queues and index from the commit log.", epilog=examples(
+    "rmqha store rebuild ~/store            # compare only; nothing is changed",
+    "rmqha store rebuild ~/store --apply"))
 @click.argument("root", type=click.Path(exists=True, file_okay=False))
-@click.option("--apply", "apply_", is_flag=True, help="Write the files; without it they are only compared.")
+@click.option("--apply", "apply_", is_flag=True, help="Write the files; without this option they are only compared.")
 @click.option("--out", type=click.Path(file_okay=False),
               help="Write to OUT/consumequeue and OUT/index instead of ROOT.")
-@click.option("--force", is_flag=True, help="With --apply: existing folders are moved aside, and kept.")
-@click.option("--replace", is_flag=True, help="With --apply: existing folders are deleted once the new ones have their "
-              "places; for a backup that is done again and again.")
-@click.option("--no-index", is_flag=True, help="Only the consume queues.")
-@click.option("--skip-damage", is_flag=True, help="Go on behind damaged places of the log.")
+@click.option("--force", is_flag=True, help="With --apply: move existing folders aside and keep them.")
+@click.option("--replace", is_flag=True, help="With --apply: delete existing folders once the new ones are in place; "
+              "for a backup that is repeated.")
+@click.option("--no-index", is_flag=True, help="Build only the consume queues.")
+@click.option("--skip-damage", is_flag=True, help="Continue after damaged places of the log.")
 @click.option("--consume-queue-file-size", type=size_type(CQ_STORE_UNIT_SIZE),
-              help="The broker's mappedFileSizeConsumeQueue; by default the size of the files that are there.")
+              help="The broker's mappedFileSizeConsumeQueue; by default the size of the existing files.")
 @click.option("--file-size", type=size_type(1),
-              help="Size of commit log files; by default the size that most of them have.")
+              help="The size of commit log files; by default the most frequent size.")
 @commitlog_option
 @delay_levels_option
 @index_shape_options
@@ -388,15 +395,17 @@ def rebuild_command(root: str, apply_: bool, out: str | None, force: bool, repla
                     skip_damage: bool, consume_queue_file_size: int | None, file_size: int | None,
                     commitlog: tuple[str, ...], delay_levels: str, index_slots: int | None,
                     index_entries: int | None, output: str) -> None:
-    """Build the consume queues and the index of the store at ROOT from its commit log. Without --apply nothing is
-    written: exit code 0 when what is there equals what was built, 1 when not.
+    """Build the consume queues and the index of the store at ROOT from its commit log.
 
-    Into ROOT itself it writes only when no broker runs on it, and over existing files only with --replace.
+    Without --apply nothing is written: exit code 0 when the existing files equal the built ones, 1 when not. In ROOT
+    itself it writes only when no broker runs on it; existing files are replaced only with --replace or --force. Exit
+    code 1 also when the log is damaged.
     """
     if (out is not None or force or replace) and not apply_:
-        raise CannotAnswerError("--out, --force and --replace say where and how to write: they need --apply")
+        raise CannotAnswerError("--out, --force and --replace need --apply")
     if force and replace:
-        raise CannotAnswerError("--force keeps what was there, --replace deletes it: give one of them")
+        raise CannotAnswerError("--force and --replace exclude each other: the first keeps existing files, the second "
+                                "deletes them")
     store = StoreReader(root, commitlog, index_shape(index_slots, index_entries), file_size)
     options: RebuildOptions = {"delay_levels": delay_levels, "queue_file_size": consume_queue_file_size,
                                "skip_damage": skip_damage}

@@ -1,8 +1,8 @@
-"""Which records of a stopped slave's log are not its master's.
+"""`store repair`: replace the damaged records of a stopped slave by its master's.
 
-`store repair`: the records of a stopped slave that are damaged, taken from its master.
+    compare --> the master's copies, each checked --> save the old bytes --> write --> queues and index, if they need it
 
-    compare --> the master's copies, each checked --> keep the old bytes --> write --> queues and index, if they need it
+`Planner` finds the records that differ from the master's, and `Repair` replaces them.
 """
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import click
 
 from rmqha.common.filesystem import fsync_path, open_regular
 from rmqha.common.message.message_layout import BLANK, BLANK_MAGIC_CODE, HEAD_LENGTH, HEADS
+from rmqha.common.program import examples
 from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
 from rmqha.store import store_path_config_helper as paths
 from rmqha.tools.replication.log_match import (
@@ -40,13 +41,14 @@ if TYPE_CHECKING:
     from rmqha.tools.replication.log_match import LogSide
 
 
-_MAX_RUN = 1000  # records that differ on end, before it is asked whether the log is another one
+# Differing records in a row, before checking whether this is another log.
+_MAX_RUN = 1000
 _MAX_NAMED = 20
 _SET_UP_AGAIN = "Set the slave up again: stop it, move its store aside, and start it with an empty one"
 
 
 class StoreSide:
-    """The log of a stopped broker, as one side of a comparison. Where a file is cut off, it has zeros."""
+    """The log of a stopped broker, as one side of a comparison. A truncated file is read as if filled with zeros."""
 
     def __init__(self, log: CommitLogReader) -> None:
         self.name = "the store"
@@ -54,12 +56,12 @@ class StoreSide:
         self.begin, self.end, self.file_size = log.min_offset, log.files_end, log.file_size
 
     def checksums(self, offset: int, block_size: int, count: int) -> tuple[int, ...]:
-        """CRC32 of each block."""
+        """Return the CRC32 of each block."""
         data = memoryview(self.read(offset, block_size * count))
         return tuple(zlib.crc32(data[at:at + block_size]) for at in range(0, len(data), block_size))
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of the log."""
+        """Return bytes of the log."""
         parts = []
         while size > 0:
             room = min(size, self.file_size - offset % self.file_size)
@@ -68,12 +70,12 @@ class StoreSide:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no file is kept open."""
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """A record (or the blank of a file) that is not the master's; `what`: its parts that differ."""
+    """A record, or the blank of a file, that differs from the master's; `what`: the parts that differ."""
 
     offset: int
     size: int
@@ -81,15 +83,16 @@ class Damaged:
     queueId: int
     queueOffset: int
     what: tuple[str, ...]
-    reason: str  # what is wrong with the slave's copy; "" when its CRC and lengths are right
+    # The fault of the slave's copy; "" when its CRC and lengths are right.
+    reason: str
 
     @property
     def end(self) -> int:
-        """Offset behind it."""
+        """The offset after it."""
         return self.offset + self.size
 
     def text(self) -> str:
-        """One line."""
+        """Return the record as one line."""
         who = f"record at {self.offset}, topic {cell(self.topic)}, queue {self.queueId}, queue offset " \
               f"{self.queueOffset}, {self.size} bytes" if self.topic else f"blank at {self.offset}"
         return f"{who}; different: {', '.join(self.what)}" \
@@ -98,14 +101,17 @@ class Damaged:
 
 @dataclass
 class Plan:
-    """What a repair has to do; with `problems` it does nothing."""
+    """The plan of a repair; with `problems` it changes nothing."""
 
     begin: int = 0
     end: int = 0
     damaged: list[Damaged] = field(default_factory=list)
-    rests: int = 0  # files that differ behind their blank, where nobody reads
-    problems: list[str] = field(default_factory=list)  # what keeps it from beginning
-    beyond: list[str] = field(default_factory=list)  # flaws of which the master has no copy any more
+    # Files that differ after their blank, in bytes that are never read.
+    rests: int = 0
+    # Reasons why the repair can't begin.
+    problems: list[str] = field(default_factory=list)
+    # Flaws for which the master no longer has a copy.
+    beyond: list[str] = field(default_factory=list)
 
 
 class Planner:
@@ -119,11 +125,11 @@ class Planner:
         self._plan = Plan()
 
     def run(self) -> Plan:
-        """Compare all that both hold."""
+        """Compare the range that both logs hold."""
         log, master, plan = self._log, self._master, self._plan
         if log.file_size != master.file_size:
-            raise CannotAnswerError(f"the store's log files have {log.file_size} bytes, those of {master.name} "
-                                    f"{master.file_size}: they are not replicas of one log")
+            raise CannotAnswerError(f"the store's log files have {log.file_size} bytes, but those of {master.name} "
+                                    f"have {master.file_size}: they are not replicas of one log")
         self._check_files()
         if plan.problems:
             return plan
@@ -142,11 +148,11 @@ class Planner:
         segments = self._log.folder.segments
         for before, behind in zip(segments, segments[1:], strict=False):
             if behind.start != before.start + self._log.file_size:
-                self._plan.problems.append(f"there is no file from offset {before.start + self._log.file_size} to "
+                self._plan.problems.append(f"files are missing from offset {before.start + self._log.file_size} to "
                                            f"{behind.start}. {_SET_UP_AGAIN}")
 
     def _chain_end(self) -> int:
-        """Offset behind the last record, over all damage before it."""
+        """Return the offset after the last record, continuing over damage before it."""
         for segment in reversed(self._log.folder.segments):
             last = None
             for walk, _records in whole_log(self._log, lambda _end, _found: True, begin=segment.start):
@@ -156,14 +162,14 @@ class Planner:
         return self._log.min_offset
 
     def _look_before(self, begin: int) -> None:
-        """What is wrong in front of what the master holds."""
+        """Find the flaws before the range that the master holds."""
         beyond = self._plan.beyond
         position = self._log.min_offset
         while position < begin and len(beyond) < _MAX_NAMED:
             walk = self._log.walk(position, check_crc=True)
             for records in walk:
                 beyond += [f"record at {record.offset}, topic {cell(record.topic)}, queue {record.queue_id}, queue "
-                           f"offset {record.queue_offset}: its body has another CRC than it says"
+                           f"offset {record.queue_offset}: its body CRC is wrong"
                            for record in records if not record.crc_ok and record.offset < begin]
                 if walk.position >= begin:
                     return
@@ -174,7 +180,8 @@ class Planner:
             position = begin if found is None else found.offset
 
     def _compare(self, begin: int, end: int) -> None:
-        done, run_begin = begin, begin  # all before `done` is decided; where those that differ on end begin
+        # Everything before `done` is decided; `run_begin` is where the current run of differing records begins.
+        done, run_begin = begin, begin
         in_run = 0
         for low, high in differing_blocks(self._master, self._slave, begin, end, self._come_to):
             while (at := first_difference(self._master, self._slave, max(low, done), high)) is not None:
@@ -189,7 +196,7 @@ class Planner:
             self._refuse_another_log(run_begin, end)
 
     def _note(self, at: int, place: Place, high: int) -> int:
-        """Take down what differs at `at`; where to continue."""
+        """Record the difference at `at`; return the offset at which to continue."""
         plan = self._plan
         if in_unread_rest(self._master, self._slave, at, place):
             plan.rests += 1
@@ -197,7 +204,8 @@ class Planner:
         if place.is_blank:
             head = self._slave.read(place.start, BLANK.size)
             if head == self._master.read(place.start, BLANK.size):
-                plan.rests += 1  # nobody reads there once the head of the blank is right
+                # The rest of a blank is never read if its head is right.
+                plan.rests += 1
             else:
                 plan.damaged.append(Damaged(place.start, BLANK.size, "", 0, 0, ("blank",), ""))
             return place.end
@@ -217,12 +225,12 @@ class Planner:
         if len(self._plan.problems) >= _MAX_NAMED:
             return
         todo = ("This store's copy is good: make this slave the master, or restore the master's file from it"
-                if mine.is_good else "This store's copy is not good either: look for a third replica or a backup")
-        self._plan.problems.append(f"{self._master.name} has a bad copy of the record at {offset} itself: {reason}. "
-                                   f"{todo}")
+                if mine.is_good else "This store's copy is damaged too: look for a third replica or a backup")
+        self._plan.problems.append(f"{self._master.name} itself has a damaged copy of the record at {offset}: "
+                                   f"{reason}. {todo}")
 
     def _refuse_another_log(self, begin: int, end: int) -> None:
-        """CannotAnswerError when the records of a range are whole, but none is the master's: that is no damage."""
+        """Refuse a range whose records are all complete, but differ from the master's: that is not damage."""
         heads, position = 0, begin
         while position < end:
             record = self._log.record_at(position)
@@ -237,12 +245,12 @@ class Planner:
                 return
             heads, position = heads + 1, position + record.size
         if heads > 1:
-            raise CannotAnswerError(f"from offset {begin} on the store holds whole records that are not those of "
-                                    f"{self._master.name}: it is another log, or has diverged, and is not damaged. Is "
-                                    "that its master? The way back for a slave that has diverged is rmqha ha rejoin")
+            raise CannotAnswerError(f"from offset {begin} on the store holds complete records that differ from those "
+                                    f"of {self._master.name}: it is another log, or has diverged; it is not damaged. "
+                                    "Is that its master? To repair a slave that has diverged, use rmqha ha rejoin")
 
     def _look_behind(self, end: int) -> None:
-        """Records whose heads are damaged, so that the log seems to end before them."""
+        """Check records with damaged heads: the log seems to end before them."""
         written = self._written_end(end)
         while end < written:
             place = place_of(self._master, end)
@@ -254,7 +262,7 @@ class Planner:
             self._plan.end = end = place.end
 
     def _written_end(self, begin: int) -> int:
-        """Offset behind the last byte that is not zero, from `begin` to where the master's log ends; else `begin`."""
+        """Return the offset after the last nonzero byte from `begin` to the end of the master's log; else `begin`."""
         high = min(self._master.end, self._slave.end)
         while high > begin:
             size = min(BLOCK, high - begin)
@@ -276,7 +284,7 @@ def _damaged(offset: int, mine: Copy, theirs: Copy) -> Damaged:
 
 
 def runs_of(damaged: list[Damaged]) -> Iterator[tuple[int, int]]:
-    """(begin, end) of what lies on end."""
+    """Yield (begin, end) of each run of adjacent records."""
     begin = end = -1
     for each in damaged:
         if each.offset != end:
@@ -289,19 +297,20 @@ def runs_of(damaged: list[Damaged]) -> Iterator[tuple[int, int]]:
 
 
 def path_at(log: CommitLogReader, offset: int) -> tuple[str, int]:
-    """The file that holds an offset, and the position in it."""
+    """Return the file that holds an offset, and the position in it."""
     segment = log.folder.segments[log.folder.at(offset)]
     return os.path.realpath(segment.path), offset - segment.start
 
 
-_BATCH = 64 << 20  # bytes that are fetched before they are written
+# Bytes fetched before they are written.
+_BATCH = 64 << 20
 _SHOWN = 20
-_GONE_FROM_MASTERS = "no master has them any more: set the slave up again, with an empty store"
+_GONE_FROM_MASTERS = "no master holds these records any longer: set the slave up again with an empty store"
 
 
 @dataclass
 class Repaired:
-    """What was found and done. `clean`: by `store verify` behind it; None: not applied, or not begun."""
+    """The result of a repair. `clean`: the result of `store verify` afterwards; None: not applied, or not begun."""
 
     plan: Plan
     kept: list[str] = field(default_factory=list)
@@ -312,13 +321,13 @@ class Repaired:
 
     @property
     def exit_code(self) -> int:
-        """1 while something is wrong with the store."""
+        """The exit code: 1 as long as the store has a fault."""
         plan = self.plan
         return int(bool(plan.problems or plan.beyond or self.flaws or (plan.damaged and not self.clean)))
 
 
 class Repair:
-    """One repair of the store at `store.root`, while the caller keeps brokers out."""
+    """One repair of the store at `store.root`; the caller locks out brokers."""
 
     def __init__(self, store: StoreReader, master: LogSide, delay_levels: str) -> None:
         self._store = store
@@ -326,11 +335,11 @@ class Repair:
         self._delay_levels = delay_levels
 
     def plan(self, come_to: Callable[[int], None]) -> Repaired:
-        """Compare only."""
+        """Compare the logs without changing anything."""
         return Repaired(Planner(self._store.log, self._master, come_to).run())
 
     def apply(self, come_to: Callable[[int], None]) -> Repaired:
-        """Compare, and write what is the master's."""
+        """Compare the logs, and replace differing records by the master's."""
         result = self.plan(come_to)
         if result.plan.problems:
             return result
@@ -340,15 +349,15 @@ class Repair:
         return result
 
     def _fetched(self, damaged: Damaged) -> bytes:
-        """The master's bytes, once more checked: it may be a store in which much is wrong."""
+        """Return the master's bytes, checked again: the master's store may be damaged too."""
         data = self._master.read(damaged.offset, damaged.size)
         if damaged.topic:
             reason = copy_of(data, damaged.offset).reason
         else:
             reason = "" if BLANK.unpack(data)[1] == BLANK_MAGIC_CODE else "it is not the blank that ends a file"
         if reason:
-            raise CannotAnswerError(f"{self._master.name} gives other bytes at {damaged.offset} than before: {reason}. "
-                                    "Run it again")
+            raise CannotAnswerError(f"{self._master.name} sent other bytes at {damaged.offset} than before: {reason}. "
+                                    "Run the command again")
         return data
 
     def _write(self, batch: list[tuple[Damaged, bytes]], result: Repaired) -> None:
@@ -373,7 +382,7 @@ class Repair:
                 os.close(fd)
 
     def _keep(self, offset: int, data: bytes) -> str:
-        """Write what is replaced to a file that is named after its offset; on the disk at the end."""
+        """Save the replaced bytes to a file named after their offset, and force it to disk."""
         folder = paths.get_diverged_folder(self._store.root)
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder,
@@ -385,7 +394,7 @@ class Repair:
         return path
 
     def _settle_queues(self, result: Repaired) -> None:
-        """Units and keys may be missing, of records that could not be dispatched as they were."""
+        """Rebuild queues and index if needed: damaged records may have been dispatched wrongly, or not at all."""
         only_bodies = all(each.what == ("body",) for each in result.plan.damaged)
         if only_bodies and not result.plan.beyond:
             result.clean = not self._flaws()
@@ -404,7 +413,7 @@ class Repair:
         return [flaw.text() for flaw in found.flaws]
 
     def _reopened(self) -> StoreReader:
-        """The store with the files as they are now; the lock that is held is this process's."""
+        """Return the store with its present files; this process holds its lock."""
         store = StoreReader(self._store.root, self._store.commit_log_paths, self._store.index_shape,
                             self._store.file_size)
         store.live, store.crashed = False, self._store.crashed
@@ -445,7 +454,7 @@ def _print(result: Repaired, master: str, applied: bool) -> None:
     if plan.rests:
         put(f"note the unread rests of {counted(plan.rests, 'file')} differ")
     for path in result.kept[:_SHOWN]:
-        put(f"{path}: what was there before")
+        put(f"{path}: the replaced bytes")
     if len(result.kept) > _SHOWN:
         put(f"... and {len(result.kept) - _SHOWN} more in the same folder")
     for line in result.rebuilt:
@@ -460,36 +469,39 @@ def _verdict(result: Repaired, applied: bool) -> str:
     plan = result.plan
     what = counted(len(plan.damaged), "record") + (" differs" if len(plan.damaged) == 1 else " differ")
     if plan.problems:
-        return f"{what}; nothing is written, for the problems above"
+        return f"{what}; nothing was written because of the problems above"
     if plan.beyond:
         what += f"; flaws before offset {plan.begin}, where the master's log begins: {_GONE_FROM_MASTERS}"
     if not applied:
-        return f"{what}; --apply takes the master's" if plan.damaged else what
+        return f"{what}; --apply replaces them by the master's" if plan.damaged else what
     clean = "the store is clean" if result.clean else "the store is not clean, see store verify"
-    return f"{what}; {result.written} taken from the master; {clean}"
+    return f"{what}; {result.written} replaced by the master's; {clean}"
 
 
-@click.command("repair")
+@click.command("repair", short_help="Replace a slave's damaged records with its master's.", epilog=examples(
+    "rmqha store repair ~/store --master 10.0.0.1:10911            # show only",
+    "rmqha store repair ~/store --master 10.0.0.1:10911 --apply"))
 @click.argument("root", type=click.Path(exists=True, file_okay=False))
 @click.option("--master", required=True, metavar="HOST:PORT", help="The running master's listenPort.")
-@click.option("--apply", "apply_", is_flag=True, help="Write the master's records; without it they are only shown.")
+@click.option("--apply", "apply_", is_flag=True, help="Write the master's records. Without it, only show them.")
 @click.option("--timeout", "timeout_s", default=10.0, show_default=True, type=duration_type(0.1, 600),
-              help="Seconds to wait for each of the master's answers.")
+              help="Seconds to wait for each answer of the master.")
 @commitlog_option
 @delay_levels_option
 @index_shape_options
 @output_option
 def repair_command(root: str, master: str, apply_: bool, timeout_s: float, commitlog: tuple[str, ...],
                    delay_levels: str, index_slots: int | None, index_entries: int | None, output: str) -> None:
-    """Compare the log of the stopped slave at ROOT with its master's, and show the records that differ. With --apply
-    the master's take their place, and consume queues and index are built again if they need it. Exit code 0 when the
+    """Compare the log of the stopped slave at ROOT with its master's, and show the records that differ.
+
+    With --apply, replace them by the master's, and rebuild consume queues and index if they need it. Replaced bytes are
+    kept in ROOT/diverged. If the master's own copy of a record is damaged, nothing is written. Exit code 0 when the
     logs are equal, or the store is repaired and clean; 1 when not.
 
-    What is replaced is kept in ROOT/diverged. A record of which the master's own copy is damaged is not taken: then
-    nothing is written. A running broker of rmqha is asked for checksums, one of RocketMQ is read through its HA port,
-    without acknowledging anything.
+    A running rmqha broker is asked for checksums; a RocketMQ broker is read through its HA port, without acknowledging
+    anything.
     """
-    from rmqha.tools.admin.cluster_admin import ClusterAdmin  # heavy: the other commands ask nobody
+    from rmqha.tools.admin.cluster_admin import ClusterAdmin  # here: slow to import, not needed elsewhere
     from rmqha.tools.replication.log_match import log_side
 
     lock = paths.get_lock_file(root)
@@ -513,7 +525,7 @@ def repair_command(root: str, master: str, apply_: bool, timeout_s: float, commi
 
 
 def _report(root: str, master: str, applied: bool, result: Repaired) -> dict[str, Any]:
-    """For programs."""
+    """Return the result for JSON and YAML."""
     plan = result.plan
     return {"root": root, "master": master, "applied": applied, "begin": plan.begin, "end": plan.end,
             "damaged": [asdict(each) for each in plan.damaged], "problems": plan.problems, "lost": plan.beyond,

@@ -1,7 +1,4 @@
-"""`store du`: what a store takes on disk, and how many messages of which topic are in it.
-
-The group `rmqha store`.
-"""
+"""The group `rmqha store`, and its command `store du`: disk usage of a store, and its messages by topic."""
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,6 +6,7 @@ from dataclasses import dataclass
 
 import click
 
+from rmqha.common.program import examples
 from rmqha.common.units import size_text
 from rmqha.tools.store_files.diff import diff_command
 from rmqha.tools.store_files.dump import dump_command
@@ -27,7 +25,7 @@ _KNOWN = ("commitlog", *_PER_TOPIC, "index", "config")
 
 @dataclass
 class Usage:
-    """Of some files: `apparent` bytes are their sizes, `used` bytes their blocks; a hole in a file has no blocks."""
+    """Disk usage of files: `apparent` bytes are their sizes, `used` bytes their blocks; holes have no blocks."""
 
     files: int = 0
     apparent: int = 0
@@ -41,7 +39,7 @@ class Usage:
 
 
 def usage(root: str, commit_log_paths: tuple[str, ...]) -> dict[str, Usage]:
-    """Part -> its usage: commitlog, consumequeue/TOPIC for each, index, config, other."""
+    """Return part -> usage: commitlog, consumequeue/TOPIC for each topic, index, config, other."""
     parts: dict[str, Usage] = defaultdict(Usage)
     own = {os.path.realpath(path) for path in commit_log_paths}
     for path in commit_log_paths:
@@ -57,7 +55,7 @@ def usage(root: str, commit_log_paths: tuple[str, ...]) -> dict[str, Usage]:
 
 
 def _files(path: str, without: set[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """The files below a folder, except below the folders `without`; what vanishes meanwhile is left out."""
+    """Yield the files below a folder, except below the folders `without` and those deleted meanwhile."""
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if os.path.realpath(os.path.join(folder, name)) not in without)
         for name in sorted(names):
@@ -69,7 +67,7 @@ def _files(path: str, without: set[str]) -> Iterator[tuple[str, os.stat_result]]
 
 
 def messages_by_topic(store: StoreReader) -> tuple[dict[str, tuple[int, int]], list[LogEnd]]:
-    """Topic -> (messages, bytes of their records) in the commit log, and the places where it is damaged."""
+    """Return topic -> (messages, bytes of their records) in the commit log, and its damaged places."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     holes: list[LogEnd] = []
 
@@ -100,13 +98,16 @@ def _print(parts: dict[str, Usage], total: Usage) -> None:
     put(render_table(headings, rows, set(headings[1:])))
 
 
-@click.command("du")
+@click.command("du", short_help="Show the disk usage of a store.", epilog=examples("rmqha store du ~/store --by-topic"))
 @click.argument("root", type=click.Path(exists=True, file_okay=False))
-@click.option("--by-topic", is_flag=True, help="Count the messages in the commit log too; reads all of it.")
+@click.option("--by-topic", is_flag=True, help="Also count the messages of each topic; reads the whole commit log.")
 @commitlog_option
 @output_option
 def du_command(root: str, by_topic: bool, commitlog: tuple[str, ...], output: str) -> None:
-    """Show what the store at ROOT takes on disk: used are the blocks it has, apparent the sizes of its files."""
+    """Show the disk usage of the store at ROOT: used bytes are allocated blocks, apparent bytes are file sizes.
+
+    Exit code 1 when --by-topic finds damage in the log.
+    """
     store = StoreReader(root, commitlog)
     parts = usage(root, store.commit_log_paths)
     total = Usage(*(sum(getattr(part, name) for part in parts.values()) for name in ("files", "apparent", "used")))
@@ -133,8 +134,10 @@ def du_command(root: str, by_topic: bool, commitlog: tuple[str, ...], output: st
 
 @click.group("store")
 def store_group() -> None:
-    """Look at a store on disk, its broker running or not. Nothing is changed but by `rebuild --apply`
-    and `repair --apply`."""
+    """Inspect, compare, rebuild or repair a store on disk.
+
+    A broker may be running on it. Only `rebuild --apply` and `repair --apply` change anything.
+    """
 
 
 for _command in (dump_command, verify_command, diff_command, rebuild_command, repair_command, du_command):

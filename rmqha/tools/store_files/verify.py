@@ -1,6 +1,6 @@
-"""`store verify`: whether a store is what its broker wrote.
+"""`store verify`: check that a store is what its broker wrote.
 
-One pass over the commit log checks its records and holds them against the consume queues and the index.
+One pass over the commit log checks its records, and compares them with the consume queues and the index.
 """
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from rmqha.common.program import examples
 from rmqha.store.bulk.bulk_layout import Span
 from rmqha.store.index.index_file import Shape
 from rmqha.tools.store_files.findings import (
@@ -37,15 +38,15 @@ from rmqha.tools.store_files.reading import (
 )
 from rmqha.tools.terminal import emit, output_option, progress, put, size_type
 
-_NO_BLANK = ("its last record ends where the file ends, and brokers leave at least 8 bytes there: it was cut off at "
-             '{0} bytes. A broker whose mappedFileSizeCommitLog is another one does not start with it: "{0} length not '
+_NO_BLANK = ("its last record ends at the end of the file, but brokers leave at least 8 bytes there: it was truncated "
+             'to {0} bytes. A broker with another mappedFileSizeCommitLog does not start with it: "{0} length not '
              'matched message store config value, please check it manually"')
-_FILE_SIZE = "Size of commit log files; by default the size that most of them have."
+_FILE_SIZE = "The size of commit log files; by default the most frequent size."
 
 
 @dataclass
 class Counts:
-    """How much was looked at."""
+    """The amounts checked."""
 
     records: int = 0
     bytes: int = 0
@@ -67,10 +68,10 @@ class Verification:
         self.counts = Counts()
         self.with_index = with_index
         self._dispatcher = Dispatcher(delay_levels, store.deleted_topics())
-        self._log_check: LogCheck | None = None  # made once the files were looked at
+        self._log_check: LogCheck | None = None  # created after the check of the files
 
     def run(self, come_to: Callable[[int], None] = lambda position: None) -> Findings:
-        """Check everything, up to the limit of flaws. `come_to` is told the bytes of log that are done."""
+        """Check everything, up to the limit of flaws. `come_to` is called with the number of log bytes checked."""
         try:
             self._run(come_to)
         except EnoughFlawsError:
@@ -100,34 +101,34 @@ class Verification:
 
 
 class LogCheck:
-    """The pass over the log: its records, and the consume queues and the index beside them."""
+    """The pass over the log, which checks its records and compares the consume queues and the index with them."""
 
     def __init__(self, store: StoreReader, findings: Findings, counts: Counts, dispatcher: Dispatcher,
                  queues: QueuesCheck) -> None:
         self.store = store
         self.findings = findings
         self.counts = counts
-        self.index: IndexCheck | None = None  # None: it is left out
+        self.index: IndexCheck | None = None  # None: it is not checked
         self.last_store_timestamp = 0  # ms
         self._dispatcher = dispatcher
         self._queues = queues
         self._bad_crc: LogRecord | None = None  # the last record so far, if its CRC is wrong
 
     def run(self, come_to: Callable[[int], None]) -> None:
-        """Check all of it."""
+        """Check the log, the queues and the index."""
         end = self._walk_log(come_to)
         self._queues.finish(end, self.last_store_timestamp)
         if self.index is not None:
             self.index.finish(end)
 
     def count(self) -> None:
-        """Tell how many units and keys there were, so far."""
+        """Update the counts of units and keys."""
         self.counts.units = self._queues.units
         if self.index is not None:
             self.counts.keys = self.index.keys
 
     def _walk_log(self, come_to: Callable[[int], None]) -> int:
-        """Check the records; the offset at which they end."""
+        """Check the records; return the offset at which they end."""
         log = self.store.log
         self.counts.minOffset = self.counts.maxOffset = log.min_offset
         spans = span_taker(self._dispatcher, self._take)
@@ -147,7 +148,7 @@ class LogCheck:
             walk = log.walk(resume, check_crc=True, spans=spans)
 
     def _take(self, span: Span) -> bool:
-        """A span without any flaw."""
+        """Take a span of records if it has no flaw; else return False."""
         runs = runs_of(span) if self._bad_crc is None else None
         if runs is None or has_dead(runs, self._dispatcher.marks) or \
                 not all(self._queues.fits(run) for run in runs) or \
@@ -166,7 +167,7 @@ class LogCheck:
         if self._bad_crc is not None:
             self._crc_flaw(self._bad_crc)
         if record.physical_offset != record.offset:
-            self.findings.flaw(*place, f"the record at offset {record.offset} says that it lies at "
+            self.findings.flaw(*place, f"the record at offset {record.offset} contains the offset "
                                f"{record.physical_offset}")
         if not record.crc_ok:
             self._bad_crc = record
@@ -188,15 +189,17 @@ class LogCheck:
     def _blanks(self, walk: LogWalk) -> None:
         for blank in walk.blanks:
             self.findings.flaw(blank.segment.path, blank.position,
-                               f"the blank at the end of the file says {blank.says} bytes; {blank.room} are left")
+                               f"the blank at the end of the file contains the length {blank.says}; "
+                               f"{blank.room} bytes are left")
         for segment in walk.without_blank:
             self.findings.flaw(segment.path, self.store.log.file_size, _NO_BLANK.format(segment.size))
 
     def _at_end(self, walk: LogWalk) -> int | None:
-        """Where to go on behind a hole; None when the log has really come to its end."""
+        """Return the offset at which to continue after a hole; None at the real end of the log."""
         log, end = self.store.log, walk.end
         found = log.next_record(end.offset, self.last_store_timestamp)
-        if found is None or log.goes_on_at(end.offset):  # a running broker has written on since
+        # Or a running broker has appended records meanwhile.
+        if found is None or log.goes_on_at(end.offset):
             self._real_end(walk)
             return None
         removed = end.segment is not None and end.position == 0 and end.reason == "the file has been removed"
@@ -212,7 +215,7 @@ class LogCheck:
         end = walk.end
         if self._bad_crc is not None:
             if self.store.may_be_torn:
-                self.findings.note(f"the last record, at offset {self._bad_crc.offset}, is not whole (its CRC)")
+                self.findings.note(f"the last record, at offset {self._bad_crc.offset}, is incomplete (by its CRC)")
             else:
                 self._crc_flaw(self._bad_crc)
         if not end.reason or end.segment is None:
@@ -221,14 +224,14 @@ class LogCheck:
         if self.store.may_be_torn:
             self.findings.note(what)
         elif end.reason.startswith("magic code") and self.counts.records:
-            # what is behind the end is no part of the log; were it a message, its unit would miss it
+            # Bytes after the end are not part of the log. If this were a message, its unit would be missing too.
             self.findings.note(what)
         else:
             self.findings.flaw(end.segment.path, end.position, what)
 
 
 def report(verification: Verification) -> dict[str, Any]:
-    """What was found, for JSON."""
+    """Return the findings for JSON and YAML."""
     findings, store = verification.findings, verification.store
     return {"clean": not findings.flaws, "root": store.root, "state": store.state,
             "flaws": [asdict(flaw) for flaw in findings.flaws],
@@ -243,17 +246,20 @@ def _print(verification: Verification) -> None:
     for what, count in findings.notes.items():
         put(f"note {what}" + (f" (x{count})" if count > 1 else ""))
     put(f"{counts.records} records, {counts.bytes} bytes, offsets {counts.minOffset} to {counts.maxOffset}; "
-        f"{counts.units} units of {counts.queues} queues; {counts.keys} keys, {counts.indexFiles} index files; "
+        f"{counts.units} entries of {counts.queues} queues; {counts.keys} keys, {counts.indexFiles} index files; "
         f"broker {verification.store.state}")
     flaws = len(findings.flaws)
     put("clean" if not flaws else f"{flaws} flaw{'s' if flaws > 1 else ''}")
 
 
-@click.command("verify")
+@click.command("verify", short_help="Check the records, consume queues and index of a store.", epilog=examples(
+    "rmqha store verify ~/store",
+    "rmqha store verify ~/store --all -o json"))
 @click.argument("root", type=click.Path(exists=True, file_okay=False))
 @click.option("--all", "limit", is_flag=False, flag_value=1000, default=1, type=click.IntRange(1),
-              help="Go on behind the first flaw, up to 1000 or as many as given.")
-@click.option("--no-index", is_flag=True, help="Leave the index out.")
+              help="Continue after the first flaw: --all up to 1000 flaws, --all=N up to N. Put --all without a number "
+                   "after ROOT.")
+@click.option("--no-index", is_flag=True, help="Do not check the index.")
 @click.option("--file-size", type=size_type(1), help=_FILE_SIZE)
 @commitlog_option
 @delay_levels_option
@@ -261,10 +267,11 @@ def _print(verification: Verification) -> None:
 @output_option
 def verify_command(root: str, limit: int, no_index: bool, file_size: int | None, commitlog: tuple[str, ...],
                    delay_levels: str, index_slots: int | None, index_entries: int | None, output: str) -> None:
-    """Check the store at ROOT: its files, the chain and the CRC of its records, and consume queues and index against
-    the log, both ways. Exit code 0 when it is clean, 1 at a flaw, 2 when it can't be checked.
+    """Check the store at ROOT: its files, the chain and the CRCs of its records, consume queues and index.
 
-    A broker may be running on it. What a crash leaves behind and the next start mends is a note, not a flaw.
+    Queues and index are compared with the log in both directions. A broker may be running on the store. Traces of a
+    crash that the next start repairs are notes, not flaws. Exit code 0 when the store is clean, 1 when it has a flaw, 2
+    when it can't be checked.
     """
     shape: Shape | None = index_shape(index_slots, index_entries)
     store = StoreReader(root, commitlog, shape, file_size)

@@ -1,1 +1,1 @@
-"""`rmqha top`: a cluster on a terminal, live."""
+"""`rmqha top`: a live view of a cluster on a terminal."""

@@ -1,4 +1,4 @@
-"""What `top` shows, as rows of texts with the values to sort by: pure functions on a picture."""
+"""The tables of `top`, as rows of texts with the values to sort by: pure functions on a picture."""
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -22,15 +22,18 @@ from rmqha.tools.view.snapshot import (
 )
 
 SPARK_WIDTH = 12
-_STEADY_S = 5.0  # a push consumer tells its offsets so often: what it consumed meanwhile seems to wait
-_GROUPS_EACH = 5  # rounds for one bar: groups are not asked in each
-_LAG_TOP = 4096.0  # bytes: what is less is no hill in the line
+# A push consumer commits its offsets at this interval: messages consumed since then seem to be unread.
+_STEADY_S = 5.0
+# Rounds per bar: groups are not asked in each round.
+_GROUPS_EACH = 5
+# Bytes: a smaller lag shows no peak in the sparkline.
+_LAG_TOP = 4096.0
 Lines = Callable[[str, str, int], list[float | None]]  # kind, name, how many -> the last values
 
 
 @dataclass(frozen=True)
 class Column:
-    """`right`: numbers. Sorting by one of these begins with the greatest."""
+    """A column. `right`: it has numbers; sorting by it begins with the greatest."""
 
     title: str
     right: bool = False
@@ -38,7 +41,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """`key` is what is opened, `sort` a value for each cell; `tone` is "", good, warn or bad."""
+    """A row. `key` names what Enter opens, `sort` has a value for each cell; `tone` is "", good, warn or bad."""
 
     key: str
     cells: tuple[str, ...]
@@ -48,14 +51,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Something to be shown."""
+    """A table with a title, columns and rows."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...] = field(default=())
 
     def arranged(self, column: int | None, backwards: bool, wanted: str) -> tuple[Row, ...]:
-        """The rows that have `wanted` in a cell, in the order of a column; None: as they are."""
+        """Return the rows with `wanted` in a cell, sorted by a column; with column None in their own order."""
         rows: Iterable[Row] = self.rows
         if wanted:
             rows = [row for row in rows if any(wanted.lower() in text.lower() for text in row.cells)]
@@ -70,7 +73,7 @@ def _key(value: float | str) -> tuple[int, float, str]:
 
 
 def _row(key: str, cells: Sequence[tuple[str, float | str | None]], tone: str = "") -> Row:
-    """From pairs of text and value; a value that is not known is less than any other."""
+    """Return a row of pairs of text and value; an unknown value sorts below any other."""
     return Row(key, tuple(cell(text) for text, _value in cells),
                tuple(float("-inf") if value is None else value for _text, value in cells), tone)
 
@@ -82,11 +85,11 @@ def _text(text: str) -> tuple[str, str]:
 BROKER_COLUMNS = (
     Column("broker"), Column("id", True), Column("address"), Column("role"), Column("in/s", True), Column("in"),
     Column("out/s", True), Column("out"), Column("log/s", True), Column("log", True), Column("disk", True),
-    Column("state"), Column("lag", True), Column("lag line"), Column("lag time", True))
+    Column("state"), Column("lag", True), Column("lag trend"), Column("lag time", True))
 
 
 def brokers(picture: Picture, lines: Lines) -> Table:
-    """Masters and slaves, each with its rates; a slave with its lag."""
+    """Return the table of masters and slaves, each with its rates, and slaves with their lag."""
     now = picture.snapshot
     slaves = {slave.address: slave for each in now.replication for slave in each.slaves}
     rows = [_broker(picture, broker, slaves.get(broker.address), lines) for broker in now.brokers]
@@ -140,11 +143,12 @@ def _stranger(name: str, slave: SlaveView) -> Row:
 
 GROUP_COLUMNS = (
     Column("group"), Column("behind", True), Column("backlog"), Column("delay", True), Column("consumed/s", True),
-    Column("sent/s", True), Column("growth/s", True), Column("gone in", True), Column("queues", True), Column("topics"))
+    Column("sent/s", True), Column("growth/s", True), Column("drained in", True), Column("queues", True),
+    Column("topics"))
 
 
 def groups(picture: Picture, lines: Lines) -> Table:
-    """All groups, those furthest behind first."""
+    """Return the table of all groups, those with the largest lag first."""
     rows = [_group(picture, group, lines) for group in
             sorted(picture.snapshot.groups, key=lambda each: (-each.behind, each.name))]
     return Table("groups", GROUP_COLUMNS, tuple(rows))
@@ -165,12 +169,12 @@ def _group(picture: Picture, group: GroupState, lines: Lines) -> Row:
 
 
 def _thinned(values: list[float | None]) -> list[float | None]:
-    """One of some values, the last one with certainty."""
+    """Return every n-th value, including the last one."""
     return values[::-_GROUPS_EACH][::-1]
 
 
 def _backlog_tone(behind: int, rates: GroupRates) -> str:
-    """Good: nothing waits but what was consumed just now; bad: it grows by more than a tenth of what is sent."""
+    """Good: only just consumed messages are unread; bad: the lag grows by more than 1/10 of the sent messages."""
     produced, growth = rates.produced or 0.0, rates.growth or 0.0
     if behind <= _STEADY_S * (rates.consumed or 0.0):
         return "good"
@@ -182,7 +186,7 @@ PLACE_COLUMNS = (Column("topic"), Column("broker"), Column("queue", True), Colum
 
 
 def group_queues(picture: Picture, name: str) -> Table:
-    """A group in its queues."""
+    """Return the table of a group's queues."""
     group, now_ms = picture.snapshot.group(name), picture.snapshot.at_ms
     rows = []
     for place in group.places if group is not None else ():
@@ -199,11 +203,11 @@ CLIENT_COLUMNS = (Column("client"), Column("address"), Column("language"), Colum
 
 
 def group_clients(name: str, told: GroupClients) -> Table:
-    """Who consumes as a group."""
+    """Return the table of a group's clients."""
     how = ", ".join(part for part in (told.consume_type, told.model, told.consume_from) if part)
     subscriptions = ", ".join(f"{topic} ({expression})" for topic, expression in told.subscriptions)
     title = f"clients of group {name}: {how}; {subscriptions}" if told.clients else (
-        f"clients of group {name}: nobody is connected")
+        f"clients of group {name}: no client is connected")
     return Table(title, CLIENT_COLUMNS, tuple(
         _row(each.client_id, [_text(each.client_id), _text(each.address), _text(each.language), _text(each.version)])
         for each in told.clients))
@@ -214,7 +218,7 @@ TOPIC_COLUMNS = (Column("topic"), Column("kind"), Column("read queues", True), C
 
 
 def topics(told: Sequence[TopicRow], where: str = "") -> Table:
-    """Topics, users' first."""
+    """Return the table of topics, user topics first."""
     rows = sorted(told, key=lambda each: (each.kind != "user", each.name))
     return Table(f"topics{where}", TOPIC_COLUMNS, tuple(_row(each.name, [
         _text(each.name), _text(each.kind), (str(each.read_queues), each.read_queues),
@@ -227,7 +231,7 @@ QUEUE_COLUMNS = (Column("broker"), Column("queue", True), Column("begin", True),
 
 
 def topic_queues(told: TopicDetail, now_ms: int) -> Table:
-    """A topic's queues."""
+    """Return the table of a topic's queues."""
     groups_text = f"; consumed by {', '.join(told.groups)}" if told.groups else "; no group consumes it"
     rows = []
     for queue in told.queues:
@@ -241,7 +245,7 @@ def topic_queues(told: TopicDetail, now_ms: int) -> Table:
 
 
 def troubles(picture: Picture) -> list[tuple[str, str]]:
-    """(tone, text) of all that is wrong, the worst first."""
+    """Return all problems as (tone, text), the worst first."""
     now = picture.snapshot
     found = [("bad", error) for _address, error in now.name_servers if error]
     found += [(_tone(fault.status), fault.text) for fault in now.faults

@@ -1,7 +1,7 @@
-"""The terminal application: tables of what ViewPoller sees, and of what is asked when a row is opened.
+"""The terminal application: tables from ViewPoller's pictures, and from questions asked when a row is opened.
 
     ViewPoller's thread --latest, History--> the application's loop, twice a second
-    the library's worker threads --Questions--> brokers; what they tell comes back to the loop
+    the library's worker threads --Questions--> brokers; answers return to the loop
 """
 import time
 from contextlib import ExitStack
@@ -27,7 +27,7 @@ _REFRESH_S = 0.5
 _MAX_TROUBLES = 4
 _TONES = {"good": "green", "warn": "yellow", "bad": "bold red", "": ""}
 _COLOURED = {"state", "behind"}  # columns that show how well it goes
-_BARS = {"in": "cyan", "out": "magenta", "backlog": "yellow", "lag line": "red"}
+_BARS = {"in": "cyan", "out": "magenta", "backlog": "yellow", "lag trend": "red"}
 BROKERS, GROUPS, TOPICS, BROKER_TOPICS, TOPIC, GROUP, CLIENTS = (
     "brokers", "groups", "topics", "broker's topics", "topic", "group", "clients")
 _ASKED = (TOPICS, BROKER_TOPICS, TOPIC, CLIENTS)  # views that are asked for, not polled
@@ -38,14 +38,14 @@ _OPENS = {BROKERS: "its topics", GROUPS: "its queues", GROUP: "the topic", TOPIC
 
 @dataclass(frozen=True)
 class Place:
-    """What is looked at: a kind of view, and whose."""
+    """A view: its kind, and the broker, topic or group that it shows."""
 
     kind: str
     name: str = ""
 
 
 class TopApp(App[None]):
-    """`poller` runs; `questions` is asked from worker threads."""
+    """The application; `poller` is running, `questions` is asked from worker threads."""
 
     TITLE = "rmqha top"
     ENABLE_COMMAND_PALETTE = False
@@ -86,7 +86,7 @@ class TopApp(App[None]):
     @classmethod
     def on_cluster(cls, namesrv: str, cluster: str | None, broker: str | None, interval_s: float, timeout_s: float,
                    rpc_hook: RPCHook | None) -> None:
-        """Look at a cluster until the user ends it."""
+        """Show a cluster until the user quits."""
         timeout_ms = round(timeout_s * 1000)
         with ExitStack() as stack:
             collector = stack.enter_context(Collector(namesrv, timeout_ms, cluster, broker, rpc_hook))
@@ -100,29 +100,29 @@ class TopApp(App[None]):
     # ---- what is on the screen
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
+        """Yield the widgets from top to bottom."""
         yield Static(id="head")
         yield Static(id="title")
-        yield Input(placeholder="rows that have this text; Enter keeps it, Escape clears it", id="filter")
+        yield Input(placeholder="filter rows by text; Enter applies it, Escape clears it", id="filter")
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield Static(id="troubles")
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to show."""
+        """Start the refresh timer."""
         self.query_one(DataTable).focus()
         self.set_interval(_REFRESH_S, self.refresh_view)
         self.refresh_view()
 
     @property
     def place(self) -> Place:
-        """What is looked at."""
+        """The current view."""
         return self._places[-1]
 
     def refresh_view(self) -> None:
-        """Show what is new, and ask again for what is asked for."""
+        """Show a new picture, and repeat the question of the current view."""
         if not self.is_running:
-            return  # a tick of the timer while the app shuts down
+            return  # the timer may fire while the app shuts down
         picture = self._poller.latest
         self.query_one("#head", Static).update(self._head(picture))
         if picture is None:
@@ -209,7 +209,7 @@ class TopApp(App[None]):
     # ---- questions
 
     def _ask(self, picture: Picture) -> None:
-        """Ask for what is looked at, unless a question is on its way or all stands still."""
+        """Ask the question of the current view, unless one is outstanding or the display is paused."""
         if self.place.kind not in _ASKED or self._asking or self._poller.paused and self.place in self._told:
             return
         self._asking = True
@@ -249,15 +249,15 @@ class TopApp(App[None]):
         self.refresh_view()
 
     def action_show(self, kind: str) -> None:
-        """One of the three views from which all others are reached."""
+        """Show one of the three main views."""
         self._go(Place(kind))
 
     def on_data_table_row_selected(self, _event: Any) -> None:
-        """Enter, or a click on the row of the cursor."""
+        """Handle Enter, or a click on the selected row."""
         self.action_open()
 
     def action_open(self) -> None:
-        """What the row of the cursor stands for."""
+        """Open the selected row."""
         key = self._key_at_cursor()
         kind = {BROKERS: BROKER_TOPICS, GROUPS: GROUP, TOPICS: TOPIC, BROKER_TOPICS: TOPIC}.get(self.place.kind)
         if self.place.kind == GROUP and key:
@@ -266,14 +266,14 @@ class TopApp(App[None]):
             self._go(*self._places, Place(kind, key))
 
     def action_clients(self) -> None:
-        """Who consumes as the group of the cursor, or the one that is looked at."""
+        """Show the clients of the selected or current group."""
         name = self.place.name if self.place.kind == GROUP else (
             self._key_at_cursor() if self.place.kind == GROUPS else None)
         if name:
             self._go(*self._places, Place(CLIENTS, name))
 
     def action_back(self) -> None:
-        """To where the last row was opened; the filter goes first."""
+        """Clear the filter, or go back to the previous view."""
         if self._filter or self.query_one("#filter").has_class("shown"):
             self.action_clear_filter()
             self.refresh_view()
@@ -281,7 +281,7 @@ class TopApp(App[None]):
             self._go(*self._places[:-1])
 
     def action_sort(self) -> None:
-        """By the next column; behind the last one as it was."""
+        """Sort by the next column; after the last one, restore the original order."""
         widget = self.query_one(DataTable)
         column, _backwards = self._sorting.get(self.place.kind, (-1, False))
         if column + 1 < len(widget.columns):
@@ -291,25 +291,25 @@ class TopApp(App[None]):
         self.refresh_view()
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Reverse the sort order."""
         column, backwards = self._sorting.get(self.place.kind, (0, False))
         self._sorting[self.place.kind] = column, not backwards
         self.refresh_view()
 
     def on_data_table_header_selected(self, event: Any) -> None:
-        """A click on a column's title sorts by it; another one turns it round."""
+        """Sort by the clicked column; a second click reverses the order."""
         column, backwards = self._sorting.get(self.place.kind, (-1, False))
         self._sorting[self.place.kind] = event.column_index, column == event.column_index and not backwards
         self.refresh_view()
 
     def action_filter(self) -> None:
-        """Type a text that rows must have."""
+        """Open the filter input."""
         widget = self.query_one("#filter", Input)
         widget.add_class("shown")
         widget.focus()
 
     def action_clear_filter(self) -> None:
-        """All rows again."""
+        """Clear the filter and show all rows."""
         self._filter = ""
         widget = self.query_one("#filter", Input)
         widget.value = ""
@@ -317,16 +317,16 @@ class TopApp(App[None]):
         self.query_one(DataTable).focus()
 
     def on_input_changed(self, event: Any) -> None:
-        """With each letter."""
+        """Apply the filter as it is typed."""
         self._filter = event.value
         self.refresh_view()
 
     def on_input_submitted(self, _event: Any) -> None:
-        """Back to the table."""
+        """Keep the filter and return to the table."""
         self.query_one("#filter", Input).remove_class("shown")
         self.query_one(DataTable).focus()
 
     def action_pause(self) -> None:
-        """Let everything stand, or go on."""
+        """Pause or resume the display."""
         self._poller.pause(not self._poller.paused)
         self.refresh_view()

@@ -3,32 +3,38 @@ import sys
 
 import click
 
+from rmqha.common.program import examples
 from rmqha.tools.terminal import CannotAnswerError, emit, extra_needed, output_option, put, render_table
 from rmqha.tools.top.rows import Table, brokers, groups, troubles
 from rmqha.tools.view.snapshot import Collector, Picture, picture, snapshot_pair
 from rmqha.tools.view.texts import account, needed_namesrv, overview, view_options
 
-_SPARKS = {"in", "out", "backlog", "lag line"}  # columns that need a history
+# Columns that need a history.
+_SPARKS = {"in", "out", "backlog", "lag trend"}
 
 
-@click.command("top")
+@click.command("top", epilog=examples(
+    "rmqha top -n 127.0.0.1:9876",
+    "rmqha top -n 127.0.0.1:9876 --once -o json"))
 @view_options(default_interval_s=2.0)
-@click.option("--once", is_flag=True, help="Print what is seen within one interval, and end. Needs no extra.")
+@click.option("--once", is_flag=True, help="Print one snapshot after one interval, then exit. Needs no extra.")
 @output_option
 def top_command(namesrv: str | None, cluster: str | None, broker: str | None, interval_s: float, timeout_s: float,
                 once: bool, output: str) -> None:
-    """Show a cluster live: brokers, rates, replication lag, groups behind. Keys sort, filter and drill down.
+    """Show a cluster live: brokers, rates, lag of slaves and groups.
 
-    Works with rmqha's and Java's brokers. With --once, exit code 2 when a broker that is listed gives no answer.
+    Keys sort, filter and drill down.
+
+    Works with rmqha's and Java's brokers. With --once, exit code 2 when a listed broker does not answer.
     """
     namesrv = needed_namesrv(namesrv)
     if not once:
         if output != "table":
-            raise click.UsageError("-o json goes with --once")
+            raise click.UsageError("-o json and -o yaml need --once")
         with extra_needed("top", "tui"):
             from rmqha.tools.top.top_app import TopApp
         if not sys.stdout.isatty():
-            raise click.UsageError("this is for a terminal; --once prints what is seen now")
+            raise click.UsageError("rmqha top needs a terminal; use --once to print a snapshot")
         TopApp.on_cluster(namesrv, cluster, broker, interval_s, timeout_s, account())
         return
     with Collector(namesrv, timeout_s * 1000, cluster, broker, account()) as collector:

@@ -1,1 +1,1 @@
-"""What a running cluster looks like at a moment, and how that changes: `rmqha top` and `rmqha console` stand on it."""
+"""Snapshots of a running cluster and their changes, the basis of `rmqha top` and `rmqha console`."""

@@ -44,7 +44,7 @@ _NOT_THERE = (response_code.TOPIC_NOT_EXIST, response_code.NO_MESSAGE, response_
 
 
 class QuestionError(Exception):
-    """What can't be answered, for people; `not_there`: because there is no such thing."""
+    """A question has no answer, with a text for users; `not_there`: the requested thing does not exist."""
 
     def __init__(self, message: str, not_there: bool = False) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class QuestionError(Exception):
 
 
 class UnreadableAnswerError(QuestionError):
-    """What a broker or name server answered is not what its answer has to be."""
+    """The answer of a broker or name server is malformed."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class TopicRow:
 
 @dataclass(frozen=True)
 class QueueRow:
-    """A queue: first and next offset, store time (ms) of its last message, messages per second since the last look."""
+    """A queue: first and next offset, store time (ms) of its last message, messages per second since the last poll."""
 
     broker: str
     queue_id: int
@@ -102,7 +102,7 @@ class ClientRow:
 
 @dataclass(frozen=True)
 class GroupClients:
-    """Who consumes as a group, and how; `subscriptions` are (topic, expression). Nobody: no clients."""
+    """The clients of a group and their settings; `subscriptions` are (topic, expression). Empty without clients."""
 
     clients: tuple[ClientRow, ...] = ()
     consume_type: str = ""
@@ -112,14 +112,14 @@ class GroupClients:
 
 
 class Answers:
-    """Answers of the last moments by question; at most `_MAX_ANSWERS`. Safe for several threads."""
+    """A cache of recent answers by question; at most `_MAX_ANSWERS`. Thread-safe."""
 
     def __init__(self) -> None:
         self._kept: dict[object, tuple[float, object]] = {}  # (until, monotonic; answer); guarded by _lock
         self._lock = threading.Lock()
 
     def get(self, question: object, ttl_s: float, ask: Callable[[], T]) -> T:
-        """The answer that is kept, or what `ask` gives; while one thread asks, others may, too."""
+        """Return the cached answer, or call `ask`; several threads may ask the same at once."""
         with self._lock:
             until, answer = self._kept.get(question, (0.0, None))
             if time.monotonic() < until:
@@ -133,7 +133,7 @@ class Answers:
         return new
 
     def forget(self) -> None:
-        """After a change."""
+        """Clear the cache, after a change."""
         with self._lock:
             self._kept.clear()
 
@@ -147,15 +147,15 @@ class Questions:
         self._ends: dict[str, tuple[float, dict[MessageQueue, int]]] = {}  # by topic: monotonic, ends; see _queue_rows
 
     def topics(self, now: Snapshot, address: str | None = None) -> list[TopicRow]:
-        """All topics of the masters that answer, or those of one broker; sorted by name."""
+        """Return all topics of the masters that answer, or those of one broker; sorted by name."""
         return self.answers.get(("topics", address), TOPICS_TTL_S, lambda: asked(lambda: self._topics(now, address)))
 
     def topic(self, name: str) -> TopicDetail:
-        """One topic's queues."""
+        """Return one topic's queues."""
         return self.answers.get(("topic", name), QUEUES_TTL_S, lambda: asked(lambda: self._topic(name)))
 
     def clients(self, now: Snapshot, group: str) -> GroupClients:
-        """Who consumes as a group, by all masters that answer."""
+        """Return the clients of a group, from all masters that answer."""
         return self.answers.get(("clients", group), CLIENTS_TTL_S, lambda: asked(lambda: self._clients(now, group)))
 
     def _topics(self, now: Snapshot, address: str | None) -> list[TopicRow]:
@@ -209,18 +209,18 @@ class Questions:
 
 
 def asked(ask: Callable[[], T]) -> T:
-    """What `ask` gives; what the client raises as QuestionError."""
+    """Return the result of `ask`; turn the client's errors into QuestionError."""
     try:
         return ask()
     except CLIENT_ERRORS as error:
         raise question_error(error) from error
     except ValueError as error:  # FastjsonError, MessageDecodeError, UnicodeDecodeError
-        log.warning("an answer that can't be read", exc_info=True)
-        raise UnreadableAnswerError(f"an answer that can't be read: {error}") from error
+        log.warning("malformed answer", exc_info=True)
+        raise UnreadableAnswerError(f"malformed answer: {error}") from error
 
 
 def question_error(error: Exception) -> QuestionError:
-    """An error of the client for people, without the address of a page that explains it."""
+    """Return an error of the client as a text for users, without the link to a help page."""
     if isinstance(error, (MQClientException, MQBrokerException)):
         text = (error.error_message or str(error)).split(namespace_util.TIP_STRING_BEGIN)[0].strip()
         where = f" ({error.broker_addr})" if isinstance(error, MQBrokerException) and error.broker_addr else ""
@@ -238,7 +238,7 @@ def _topic_row(name: str, configs: list[Any], own: set[str]) -> TopicRow:
 
 
 def topic_kind(name: str, own: set[str]) -> str:
-    """What a topic is for; `own` are the names of brokers and clusters, which have topics of their names."""
+    """Return the kind of a topic; `own` are the names of brokers and clusters, which have topics of the same name."""
     if name.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
         return "retry"
     if name.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX):
@@ -257,9 +257,9 @@ _ROW = 16
 
 @dataclass(frozen=True)
 class Body:
-    """A body for people: `text` when it is UTF-8 without control characters, else None; `hex` dumps its beginning.
+    """A body for display: `text` if it is UTF-8 without control characters, else None; `hex` dumps its beginning.
 
-    `size` is in bytes, `is_cut` says that neither shows all of it.
+    `size` is in bytes, `is_cut`: neither shows all of it.
     """
 
     size: int
@@ -269,7 +269,7 @@ class Body:
 
 
 def body_view(body: bytes, max_bytes: int = MAX_TEXT_BYTES) -> Body:
-    """At most `max_bytes` of text, and of the dump."""
+    """Return a body for display, with at most `max_bytes` of text, and of the dump."""
     part = body[:max_bytes]
     text = _text(part, len(part) < len(body))
     dumped = body[:min(max_bytes, MAX_HEX_BYTES)]
@@ -287,7 +287,7 @@ def _text(part: bytes, is_cut: bool) -> str | None:
 
 
 def hex_dump(data: bytes) -> str:
-    """Lines of offset, 16 bytes, and their ASCII."""
+    """Return lines of offset, 16 bytes, and their ASCII characters."""
     return "\n".join(f"{at:08x}  {data[at:at + _ROW].hex(' '):<47}  {_ascii(data[at:at + _ROW])}"
                      for at in range(0, len(data), _ROW))
 
@@ -297,16 +297,16 @@ def _ascii(data: bytes) -> str:
 
 
 class Messages:
-    """Looks messages up; QuestionError for what can't be answered."""
+    """Finds messages; QuestionError when a question has no answer."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
         self._admin = questions.admin
 
     def by_id(self, now: Snapshot, topic: str | None, msg_id: str) -> list[MessageExt]:
-        """The message of an offset id, or of a producer's unique id, for which its topic is needed; or an empty list.
+        """Return the message with an offset id, or with a producer's unique id and its topic; else an empty list.
 
-        An offset id has an address in it: only a broker of this cluster is asked, whatever the id says.
+        An offset id contains an address: only brokers of this cluster are asked, whatever address that is.
         """
         known = now.by_address
         try:
@@ -317,20 +317,20 @@ class Messages:
         if address in known:
             return self._found(lambda: [self._admin.mq_admin.view_message(msg_id)])
         if not topic:
-            raise QuestionError("this id is not an offset id of one of the cluster's brokers; a producer's id is found "
-                                "together with its topic: give that, too")
+            raise QuestionError("this id is not an offset id of a broker of this cluster; to find a producer's id, "
+                                "give its topic too")
         return self._found(lambda: self._admin.mq_admin.query_message_by_uniq_key(
             topic, msg_id, begin=_begin_of(msg_id)).message_list)
 
     def by_key(self, topic: str, key: str) -> list[MessageExt]:
-        """The newest messages of a key first."""
+        """Return the messages with a key, newest first."""
         messages = self._found(lambda: self._admin.mq_admin.query_message(
             topic, key, MAX_MESSAGES, 0, _now_ms(), _budget()).message_list)
         return sorted(messages, key=lambda msg: -msg.store_timestamp)[:MAX_MESSAGES]
 
     def trace(self, msg_id: str, trace_topic: str = topics.RMQ_SYS_TRACE_TOPIC
               ) -> tuple[list[TraceView], list[str]]:
-        """What producers and consumers have noted about a message, by time, and why some of it can't be read.
+        """Return the trace events of a message from producers and consumers, by time, and errors of unreadable ones.
 
         Empty when none of them traces.
         """
@@ -348,12 +348,12 @@ class Messages:
         return sorted(views, key=lambda view: view.time_stamp), errors
 
     def tracks(self, msg: MessageExt) -> list[dict[str, str | None]]:
-        """What became of it in each group that consumes its topic, by the groups' offsets."""
+        """Return the state of a message in each group that consumes its topic, by the groups' offsets."""
         return [{"group": track.consumerGroup, "state": track.trackType.name, "why": track.exceptionDesc}
                 for track in asked(lambda: message_track_detail(self._admin, msg))]
 
     def _found(self, ask: Callable[[], Iterable[MessageExt]]) -> list[MessageExt]:
-        """Messages; an empty list when the brokers have none."""
+        """Return messages, or an empty list when the brokers have none."""
         def ask_or_nothing() -> list[MessageExt]:
             try:
                 return list(ask())
@@ -365,7 +365,7 @@ class Messages:
 
 
 def message_json(msg: MessageExt, max_body_bytes: int = MAX_TEXT_BYTES) -> dict[str, Any]:
-    """All fields of a message (named as mqadmin prints them), and its body as text or dump."""
+    """Return all fields of a message, named as in mqadmin, and its body as text or dump."""
     error = msg.body.reason if isinstance(msg.body, MissingBody) else ""
     body = body_view(bytes(msg.body), max_body_bytes)
     return {**message_fields(msg), "body": {"size": body.size, "text": None if error else body.text, "hex": body.hex,
@@ -373,13 +373,13 @@ def message_json(msg: MessageExt, max_body_bytes: int = MAX_TEXT_BYTES) -> dict[
 
 
 def trace_json(view: TraceView) -> dict[str, Any]:
-    """One event; times are ms."""
+    """Return one trace event; times are in ms."""
     return {"type": view.msg_type, "group": view.group_name, "client": view.client_host, "at_ms": view.time_stamp,
             "cost_ms": view.cost_time, "status": view.status, "store_host": view.store_host}
 
 
 def _begin_of(msg_id: str) -> int | None:
-    """0, all times, for an id from which no time can be read, as other languages' clients may make it."""
+    """Return 0, for all times, if the id contains no time, as ids of other languages' clients may."""
     try:
         message_client_id_setter.get_nearly_time_from_id(msg_id)
     except ValueError:
@@ -388,7 +388,7 @@ def _begin_of(msg_id: str) -> int | None:
 
 
 def _budget() -> BodyBudget:
-    """Several people may ask at once, and a list shows no more than the beginnings."""
+    """Return the memory limit of a list: several users may ask at once, and a list only shows the start of bodies."""
     return BodyBudget(MAX_LIST_BYTES, MAX_LIST_BYTES // 4)
 
 
@@ -400,7 +400,7 @@ MIN_INTERVAL_S = 1.0
 
 
 class ViewPoller(ServiceThread):
-    """One round each `interval_s`, 1 s at least, that the brokers don't pay for how closely somebody looks."""
+    """Polls the cluster every `interval_s`, at least 1 s, so that short refresh intervals do not load the brokers."""
 
     def __init__(self, collector: Collector, history: History, interval_s: float) -> None:
         super().__init__()
@@ -410,11 +410,12 @@ class ViewPoller(ServiceThread):
         self.interval_s = max(MIN_INTERVAL_S, interval_s)
         self.paused = False  # written under _changed
         self.latest: Picture | None = None  # written by the service
-        self.error = ""  # why there is nothing newer than `latest`; "" when all is well
+        # Why there is nothing newer than `latest`; "" without an error.
+        self.error = ""
         self._collector = collector
         self._before: Snapshot | None = None
         self._groups_before: Snapshot | None = None
-        self._changed = threading.Condition()  # announces: a round more
+        self._changed = threading.Condition()  # notified after each round
 
     def run(self) -> None:
         while not self.stopped:
@@ -427,11 +428,12 @@ class ViewPoller(ServiceThread):
         try:
             self._publish(self._collector.collect())
             self.error = ""
-        except CannotAnswerError as error:  # no name server has ever answered
+        except CannotAnswerError as error:  # no name server has answered so far
             if self.error != error.message:
-                log.warning("nothing to show: %s", error.message)
+                log.warning("no picture of the cluster yet: %s", error.message)
             self.error = error.message
-        except Exception as error:  # what brokers tell is others' work: the next round asks again
+        # Brokers may send anything: the next round asks again.
+        except Exception as error:
             log.exception("the cluster can't be shown")
             self.error = f"the cluster can't be shown: {type(error).__name__}: {error}"
         with self._changed:
@@ -444,23 +446,23 @@ class ViewPoller(ServiceThread):
         made = picture(now, before, self._groups_before)
         with self._changed:
             if self.paused and self.latest is not None:
-                return  # asked for while this one was being made
+                return  # paused while this picture was being made
             self.history.add(made)
             self._before, self.latest = now, made
 
     def pause(self, paused: bool) -> None:
-        """Keep the latest picture, or continue. Once paused no other one appears."""
+        """Pause on the latest picture, or continue. While paused no new picture appears."""
         with self._changed:
             self.paused = paused
         if not paused:
             self.wakeup()
 
     def wait_for_picture(self, timeout_s: float) -> Picture | None:
-        """The latest; the first one is waited for, or the first error."""
+        """Return the latest picture; wait for the first one, or the first error."""
         return self.wait_until(lambda: self.latest is not None or bool(self.error), timeout_s)
 
     def wait_until(self, come: Callable[[], bool], timeout_s: float) -> Picture | None:
-        """The latest once `come()`, which is looked at after each round, or when time is over."""
+        """Return the latest picture once `come()`, checked after each round, is true, or after the time-out."""
         with self._changed:
             self._changed.wait_for(come, timeout_s)
         return self.latest

@@ -1,12 +1,12 @@
 """Snapshots of a cluster, the rates between two of them, and a bounded history of their values.
 
-- `Snapshot`: a cluster at one moment, as its name servers and brokers reported it; its contents do not change. Sizes
-  and offsets are bytes of the commit log, times that end in `_ms` are ms since 1970 by this host's clock, `at_s` is
-  monotonic. A value that was not reported is None, or -1 for a counter.
+- `Snapshot`: a cluster at one moment, as its name servers and brokers reported it; immutable. Sizes and offsets are
+  bytes of the commit log; times that end in `_ms` are ms since 1970 by this host's clock; `at_s` is monotonic. An
+  unreported value becomes None, or -1 for a counter.
 - `Collector`: queries the name servers and brokers. In each round it sends two requests to each broker (runtime table,
-  replication), every 5 s one to each name server (two to rmqha's) and one to each master (all groups), and every minute
+  replication), every 5 s two to each name server and one to each master (all groups), and every minute
   one for each broker's settings. It does not ask a broker that gave no answer again for 3 s.
-- `picture`, `seconds_to_go`: rates and growth from two snapshots, and when a backlog is gone; pure functions.
+- `picture`, `seconds_to_go`: rates and growth from two snapshots, and the time to consume a backlog; pure functions.
 - `History`: the values of the last minutes, for sparklines and charts, in bounded memory.
 """
 import threading
@@ -34,45 +34,49 @@ _FILE_SIZE = 1 << 30
 
 @dataclass
 class BrokerState(BrokerView):
-    """One broker with its figures; `error` says why it told nothing, and then all else but its place is empty."""
+    """One broker with its figures; with `error`, why it did not answer, all others but its place are empty."""
 
     error: str = ""
     boot_ms: int = 0
     file_size: int = _FILE_SIZE  # of a file of its commit log
-    put_total: int = -1  # messages that producers have sent to it
-    get_total: int = -1  # messages that consumers have got of it
+    put_total: int = -1  # messages received from producers
+    get_total: int = -1  # messages delivered to consumers
     disk_used: float | None = None  # 0 to 1, of the file system of the commit log
-    queue_disk_used: float | None = None  # the same of the consume queues'
+    queue_disk_used: float | None = None  # the same for the consume queues
     disk_text: str = ""
-    disk_limit: float | None = None  # above it files are deleted before their time
-    dispatch_behind: int = 0  # bytes that are in the log and not yet in the queues
+    # Above it, files are deleted before their retention time.
+    disk_limit: float | None = None
+    # Bytes in the log that are not yet in the queues.
+    dispatch_behind: int = 0
     to_flush: str = ""
     earliest_ms: int = -1  # store time of the oldest message
-    send_queue: int = 0  # requests that wait
+    send_queue: int = 0  # waiting requests
     pull_queue: int = 0
-    latency_99: str = ""  # of puts, ms; "" when it does not tell
+    latency_99: str = ""  # of puts, ms; "" when not reported
     flush: str = ""
-    epoch: int | None = None  # of the last mastership in its log; None where roles do not change
-    sync_state_set: str = ""  # of a master whose role changes: ids of those in sync, joined by commas
+    # Of the last mastership in its log; None if roles do not change.
+    epoch: int | None = None
+    # Reported by a master whose role can change: the ids of the replicas in sync, joined by commas.
+    sync_state_set: str = ""
 
     @property
     def role_text(self) -> str:
-        """Its role, with the epoch where roles change."""
+        """The role, with the epoch if roles can change."""
         return self.role if self.epoch is None else f"{self.role}, epoch {self.epoch}"
 
     @property
     def is_master(self) -> bool:
-        """Whether its id is a master's."""
+        """True if its id is a master's."""
         return self.broker_id == 0
 
     @property
     def log_size(self) -> int:
-        """Bytes between the log's beginning and its end."""
+        """The size of the log in bytes."""
         return max(0, self.max_offset - self.min_offset)
 
     @property
     def segments(self) -> int:
-        """How many files of the log that takes."""
+        """The number of files of the log."""
         if self.log_size <= 0 or self.file_size <= 0:
             return 0
         return (self.max_offset - 1) // self.file_size - self.min_offset // self.file_size + 1
@@ -80,7 +84,7 @@ class BrokerState(BrokerView):
 
 @dataclass(frozen=True)
 class QueuePlace:
-    """A group in one queue; `consumed_ms` is the store time of the last message that it has consumed, 0 for none."""
+    """A group in one queue; `consumed_ms` is the store time of the last consumed message, 0 for none."""
 
     topic: str
     broker: str
@@ -91,13 +95,13 @@ class QueuePlace:
 
     @property
     def behind(self) -> int:
-        """Messages that wait."""
+        """The number of unread messages."""
         return max(0, self.end - self.offset)
 
 
 @dataclass(frozen=True)
 class GroupState:
-    """How far a group is in all queues of all its topics. `tps` is what the brokers count, messages per second."""
+    """The progress of a group in all queues of its topics. `tps` are messages per second, as counted by the brokers."""
 
     name: str
     places: tuple[QueuePlace, ...] = ()
@@ -105,26 +109,26 @@ class GroupState:
 
     @property
     def behind(self) -> int:
-        """Messages that wait."""
+        """The number of unread messages."""
         return sum(place.behind for place in self.places)
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Sorted."""
+        """The topics, sorted."""
         return tuple(sorted({place.topic for place in self.places}))
 
     @property
     def consumed(self) -> int:
-        """The sum of its offsets: how it grows is how fast the group is."""
+        """The sum of its offsets: its growth is the rate of the group."""
         return sum(place.offset for place in self.places)
 
     @property
     def ends(self) -> int:
-        """The sum of its queues' ends: how it grows is how fast its topics are written."""
+        """The sum of the ends of its queues: its growth is the rate of writes to its topics."""
         return sum(place.end for place in self.places)
 
     def delay_ms(self, now_ms: int) -> int | None:
-        """How old the last consumed message is in the queue that is furthest behind; 0 when none is behind."""
+        """Return the age of the last consumed message in the latest queue; 0 if nothing is unread, None if unknown."""
         late = [place for place in self.places if place.behind]
         times = [place.consumed_ms for place in late if place.consumed_ms > 0]
         if not late:
@@ -134,7 +138,7 @@ class GroupState:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that is known of a moment. `groups_at_s` is when the groups were asked, which is not done each time."""
+    """The state at one moment. `groups_at_s` is when the groups were asked, which is not done in each round."""
 
     at_ms: int
     at_s: float
@@ -146,20 +150,21 @@ class Snapshot:
     groups_errors: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()  # of the name servers
     took_s: float = 0.0
-    settled: bool = True  # False: some slave's state needs another look
+    # False: the state of a slave needs another poll.
+    settled: bool = True
 
     @property
     def by_address(self) -> dict[str, BrokerState]:
-        """The brokers."""
+        """The brokers by address."""
         return {broker.address: broker for broker in self.brokers}
 
     def group(self, name: str) -> GroupState | None:
-        """One group."""
+        """Return the group of a name, or None."""
         return next((group for group in self.groups if group.name == name), None)
 
 
 def broker_state(told: Told) -> BrokerState:
-    """From a broker's config and runtime table."""
+    """Return the state of a broker from its config and runtime table."""
     broker, table, config = told.broker, told.table, told.config
     if not told.answered:
         return BrokerState(broker.cluster, broker.name, broker.address, broker.broker_id, error=told.error)
@@ -192,7 +197,7 @@ def broker_state(told: Told) -> BrokerState:
 
 
 def all_faults(view: MasterView) -> list[Fault]:
-    """All that is wrong with the brokers of one name, but for what its slaves' states say."""
+    """Return all faults of the brokers of one name, except those that its slaves' states imply."""
     faults = [*view.faults, *(Fault(Status.CRITICAL, f"{refused.address} is refused: {refused.reason}")
                               for refused in view.refused)]
     faults += [Fault(problem.status, problem.text.removeprefix(f"{name_of(view)}'s "))
@@ -201,7 +206,7 @@ def all_faults(view: MasterView) -> list[Fault]:
 
 
 def at_one_moment(view: MasterView) -> MasterView:
-    """The view, with healthy slaves that were asked a moment after their master no longer ahead of it."""
+    """Return the view with a lag of 0 for healthy slaves that were asked after their master and so seem ahead of it."""
     for slave in view.slaves:
         if slave.lag_bytes is not None and slave.lag_bytes < 0 and slave.status is Status.OK:
             slave.lag_bytes, slave.lag_seconds, slave.in_sync = 0, 0.0, True
@@ -209,7 +214,7 @@ def at_one_moment(view: MasterView) -> MasterView:
 
 
 def group_states(answers: list[ConsumeStatsList]) -> tuple[GroupState, ...]:
-    """The groups of all brokers that were asked, sorted by name; those of the system only when they consume."""
+    """Return the groups of all asked brokers, sorted by name; system groups only if they consume."""
     found: dict[str, list[ConsumeStats]] = {}
     for answer in answers:
         for each in answer.consumeStatsList:
@@ -220,7 +225,7 @@ def group_states(answers: list[ConsumeStatsList]) -> tuple[GroupState, ...]:
 
 
 def is_system_group(name: str) -> bool:
-    """Whether the brokers made it for themselves or for tools."""
+    """Return whether a group belongs to the brokers themselves or to tools."""
     return name in SYSTEM_GROUPS or is_sys_consumer_group(name)
 
 
@@ -235,7 +240,7 @@ def _count(text: str | None, default: int = 0) -> int:
 
 
 def _ratio(text: str | None) -> float | None:
-    """0 to 1; None for what is told of a disk that can't be asked (-1)."""
+    """Return a ratio from 0 to 1; None for -1, reported when the disk can't be checked."""
     return real(text, 0, 1)
 
 
@@ -244,15 +249,16 @@ GROUPS_EVERY_S = 5.0
 CONFIG_EVERY_S = 60.0
 RETRY_S = 3.0
 _SETTLING = "LOOKING"
-_KEPT_S = 2 * PATIENCE_S  # of earlier looks, by which a slave that stands still is known
+# For how long earlier polls are kept, to detect a slave whose log does not grow.
+_KEPT_S = 2 * PATIENCE_S
 
 
 class Collector:
     """Makes snapshots, one after the other, on one thread; a context manager. `cluster`, `broker`: only these.
 
-    It goes on when a name server or a broker goes, and takes it in again when it comes back; the snapshot says who is
-    missing. `collect` raises CannotAnswerError only as long as no name server has ever answered, or knows what was
-    asked for.
+    It continues when a name server or a broker fails, and includes it again when it returns; the snapshot shows which
+    are missing. `collect` raises CannotAnswerError only until the first name server has answered and lists what was
+    requested.
     """
 
     def __init__(self, namesrv: str, timeout_ms: float, cluster: str | None = None, broker: str | None = None,
@@ -263,8 +269,9 @@ class Collector:
         self._names_at_s = -NAMES_EVERY_S
         self._brokers: list[Broker] = []
         self._told: Look = {}
-        self._asked_s: dict[Broker, float] = {}  # monotonic, when a broker that is silent was asked last
-        self._config_s: dict[Broker, float] = {}  # monotonic, when its settings were asked
+        # Monotonic: when a silent broker was last asked, and when a broker's settings were read.
+        self._asked_s: dict[Broker, float] = {}
+        self._config_s: dict[Broker, float] = {}
         self._looks: list[tuple[float, Look]] = []
         self._groups: tuple[GroupState, ...] = ()
         self._groups_at_s = -GROUPS_EVERY_S
@@ -279,9 +286,9 @@ class Collector:
         self._admin.__exit__()
 
     def collect(self, ask_groups: bool = False) -> Snapshot:
-        """Ask, and wait for the answers: at most about four times the time-out when much is silent.
+        """Poll the cluster; takes at most about 4 times the time-out when many servers are silent.
 
-        `ask_groups`: even if it is not yet time.
+        `ask_groups`: ask the groups even if they are not due yet.
         """
         begin = time.monotonic()
         self._list_brokers(begin)
@@ -298,13 +305,13 @@ class Collector:
             groups=self._groups, groups_at_s=self._groups_at_s, groups_errors=self._groups_errors,
             faults=self._faults(), took_s=time.monotonic() - begin, settled=self._settled)
 
-    # ---- who is there
+    # ---- the known brokers
 
     def _addresses(self) -> list[str]:
         return [part.strip() for part in self._namesrv.split(";") if part.strip()]
 
     def _list_brokers(self, now: float) -> None:
-        """Ask the name servers when it is time; when none answers, those known are still asked."""
+        """Ask the name servers when due; when none answers, keep polling the known brokers."""
         if self._brokers and now - self._names_at_s < NAMES_EVERY_S:
             return
         self._names_at_s = now
@@ -326,7 +333,7 @@ class Collector:
     # ---- the brokers
 
     def _look(self, now: float) -> Look:
-        """What each broker tells now; of one that was silent a moment ago its last word."""
+        """Poll the brokers; one that was silent a moment ago is not asked, and keeps its last result."""
         resting = {each: told for each, told in self._told.items()
                    if not told.alive and now - self._asked_s.get(each, 0.0) < RETRY_S}
         asked = [each for each in self._brokers if each not in resting]
@@ -344,7 +351,7 @@ class Collector:
         return self._told
 
     def _by_name(self) -> list[Group]:
-        """The brokers of each name, with the looks at which all of them were there."""
+        """Return the brokers of each name, with the polls in which all of them answered."""
         groups: dict[tuple[str, str], Group] = {}
         for each in self._brokers:
             groups.setdefault((each.cluster, each.name), Group([])).brokers.append(each)
@@ -358,14 +365,14 @@ class Collector:
     def _judge(self, case: Case, view: MasterView, times: Sequence[float]) -> SlaveView:
         slave = told_slave(case, view, times)
         if case.is_undecided and times[-1] - times[0] < PATIENCE_S or len(times) == 1 and slave.state == "AHEAD":
-            slave.status, slave.state, slave.note = Status.UNKNOWN, _SETTLING, "it takes some seconds to know"
+            slave.status, slave.state, slave.note = Status.UNKNOWN, _SETTLING, "its state is known in a few seconds"
             self._settled = False
         return slave
 
     # ---- the groups
 
     def _ask_groups(self, look: Look) -> None:
-        """All groups of each broker name, asked at its master, or else at a slave."""
+        """Ask for all groups of each broker name, at its master or else at a slave."""
         chosen_of: dict[tuple[str, str], str] = {}
         for each in sorted(self._brokers, key=lambda broker: broker.broker_id):
             if look[each].answered:
@@ -374,7 +381,7 @@ class Collector:
         if not chosen_of:
             return
         answers = in_parallel(self._groups_of, list(chosen_of.values()), self._admin.timeout_millis, lambda address: (
-            f"the broker {address} does not tell its groups within {self._admin.timeout_millis / 1000:g} s"))
+            f"broker {address} did not report its groups within {self._admin.timeout_millis / 1000:g} s"))
         self._groups = group_states([each for each in answers.values() if not isinstance(each, str)])
         self._groups_errors = tuple(each for each in answers.values() if isinstance(each, str))
 
@@ -386,7 +393,7 @@ class Collector:
 
 
 def _nobody_tells(_ha_address: str, _master: Told) -> str | None:
-    """Who serves a HA address that is not the master's: `ha status` asks for that, which takes its time."""
+    """Return None for the broker at another HA address: only `ha status` asks for that, since it takes time."""
     return None
 
 
@@ -395,7 +402,7 @@ def _has_restarted(before: Told, now: Told) -> bool:
 
 
 def snapshot_pair(collector: Collector, seconds: float) -> tuple[Snapshot, Snapshot]:
-    """Two snapshots, so that there are rates, until slaves that need several looks are known."""
+    """Return two snapshots, for rates; repeat the second until the state of all slaves is known."""
     first = collector.collect()
     deadline = time.monotonic() + PATIENCE_S + seconds
     while True:
@@ -410,7 +417,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class BrokerRates:
-    """Per second: messages in and out, bytes that the log grew by; None: not known, for instance after a restart."""
+    """Rates per second: messages in and out, and growth of the log in bytes; None if unknown, as after a restart."""
 
     in_msgs: float | None = None
     out_msgs: float | None = None
@@ -419,7 +426,7 @@ class BrokerRates:
 
 @dataclass(frozen=True)
 class GroupRates:
-    """Messages per second: consumed, sent to its topics, and by how much the backlog grows (below 0: it shrinks)."""
+    """Rates in messages per second: consumed, sent to its topics, and growth of the lag (below 0: it shrinks)."""
 
     consumed: float | None = None
     produced: float | None = None
@@ -428,52 +435,52 @@ class GroupRates:
 
 @dataclass(frozen=True)
 class Picture:
-    """A snapshot with its rates: what is shown. Rates are by address, and by group."""
+    """A snapshot with its rates, ready for display. Rates are by address, and by group."""
 
     snapshot: Snapshot
     brokers: Mapping[str, BrokerRates] = field(default_factory=dict)
     groups: Mapping[str, GroupRates] = field(default_factory=dict)
 
     def broker_rates(self, address: str) -> BrokerRates:
-        """All None for one that is new."""
+        """Return the rates of a broker; all None for a new one."""
         return self.brokers.get(address, BrokerRates())
 
     def group_rates(self, name: str) -> GroupRates:
-        """All None for one that is new."""
+        """Return the rates of a group; all None for a new one."""
         return self.groups.get(name, GroupRates())
 
     @property
     def in_msgs(self) -> float | None:
-        """Of all masters; what slaves copy is not sent to them."""
+        """The total for all masters; replication to slaves does not count."""
         return total(self.broker_rates(broker.address).in_msgs for broker in self.snapshot.brokers if broker.is_master)
 
     @property
     def out_msgs(self) -> float | None:
-        """Of all brokers."""
+        """The total for all brokers."""
         return total(rates.out_msgs for rates in self.brokers.values())
 
 
 def rate(before: int, after: int, seconds: float) -> float | None:
-    """Of a counter; None when it was not told (below 0), has begun anew, or no time has passed."""
+    """Return the rate of a counter; None when it was not reported (below 0), was reset, or no time has passed."""
     if seconds <= 0 or before < 0 or after < before:
         return None
     return (after - before) / seconds
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """The sum of those that are known; None when none is."""
+    """Return the sum of the known values; None when all are unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def picture(now: Snapshot, before: Snapshot | None, groups_before: Snapshot | None) -> Picture:
-    """`groups_before` is the last snapshot whose groups were asked at another time than those of `now`."""
+    """Return a snapshot with its rates. `groups_before`: the last snapshot with other group data than `now`."""
     return Picture(now, {} if before is None else broker_rates(before, now),
                    {} if groups_before is None else group_rates(groups_before, now))
 
 
 def broker_rates(before: Snapshot, now: Snapshot) -> dict[str, BrokerRates]:
-    """By address, of the brokers that answered both times and ran all the while."""
+    """Return the rates by address, of brokers that answered both times and did not restart."""
     known, seconds = before.by_address, now.at_s - before.at_s
     return {broker.address: _broker_rates(known[broker.address], broker, seconds) for broker in now.brokers
             if broker.address in known and not broker.error and not known[broker.address].error}
@@ -487,7 +494,7 @@ def _broker_rates(before: BrokerState, now: BrokerState, seconds: float) -> Brok
 
 
 def group_rates(before: Snapshot, now: Snapshot) -> dict[str, GroupRates]:
-    """By group, over the queues that it had both times."""
+    """Return the rates by group, over the queues that it had both times."""
     known, seconds = {group.name: group for group in before.groups}, now.groups_at_s - before.groups_at_s
     return {group.name: _group_rates(known[group.name], group, seconds)
             for group in now.groups if group.name in known}
@@ -502,21 +509,21 @@ def _group_rates(before: GroupState, now: GroupState, seconds: float) -> GroupRa
     consumed = sum(after.offset - earlier.offset for earlier, after in pairs) / seconds
     produced = sum(after.end - earlier.end for earlier, after in pairs) / seconds
     growth = sum(after.behind - earlier.behind for earlier, after in pairs) / seconds
-    # an offset that was set back, or a topic made anew: no speed
+    # If an offset was reset or a topic created again, the rate is unknown.
     return GroupRates(consumed if consumed >= 0 else None, produced if produced >= 0 else None, growth)
 
 
 def seconds_to_go(behind: int, growth: float | None) -> float | None:
-    """When a backlog is gone, if it goes on to shrink as it does; None when it does not."""
+    """Return the seconds until a backlog is consumed at its present rate; None when it does not shrink."""
     if behind <= 0:
         return 0.0
     return behind / -growth if growth is not None and growth < 0 else None
 
 
 def sparkline(values: Sequence[float | None], width: int, top: float | None = None) -> str:
-    """The last `width` values as bars between 0 and the greatest (or `top`); a gap for what is not known.
+    """Return the last `width` values as bars between 0 and the greatest (or `top`), with gaps for unknown values.
 
-    All are at the right end: the newest value always stands in the same place.
+    All are at the right end: the newest value is always in the same place.
     """
     shown = [real(value) for value in list(values)[-width:]] if width > 0 else []
     highest = max([value for value in shown if value is not None] + [top or 0], default=0)
@@ -532,24 +539,25 @@ def _bar(value: float, highest: float) -> str:
 
 IN, OUT, LOG, LAG, BEHIND, DISK = "in", "out", "log", "lag", "behind", "disk"
 KINDS = (IN, OUT, LOG, LAG, BEHIND, DISK)
-CLUSTER = ""  # the name under which sums of all brokers stand
+CLUSTER = ""  # the name of the sums over all brokers
 
-Point = tuple[int, float | None]  # ms since 1970, value; None: not known then
+Point = tuple[int, float | None]  # ms since 1970, value; None: unknown
 Key = tuple[str, str]  # (kind, address or group)
 
 
 class History:
-    """At most `points` of each series, and at most `series` of these: a new one takes the place of the one that has
-    been silent for longest, so that groups that come and go don't fill the memory."""
+    """Values of the last minutes: at most `points` per series and `series` of these. A new series replaces the one that
+    has been silent for longest, so that groups that come and go don't fill the memory."""
 
     def __init__(self, points: int = 900, series: int = 2_000) -> None:
         self.points = points
         self.series = series
-        self._series: dict[Key, deque[Point]] = {}  # in the order of their last points; guarded by _lock
+        # In the order of their last points; guarded by _lock.
+        self._series: dict[Key, deque[Point]] = {}
         self._lock = threading.Lock()
 
     def add(self, picture: Picture) -> None:
-        """Take all values of a moment."""
+        """Add all values of a picture."""
         values = _values(picture)
         at_ms = picture.snapshot.at_ms
         with self._lock:
@@ -561,13 +569,13 @@ class History:
                 del self._series[next(iter(self._series))]
 
     def line(self, kind: str, name: str, last: int | None = None) -> list[Point]:
-        """A series, oldest first: all of it, or its last points; empty for one that is not there."""
+        """Return a series, oldest first: all points or the last ones; empty for an unknown series."""
         with self._lock:
             points = list(self._series.get((kind, name), ()))
         return points if last is None else points[-last:]
 
     def values(self, kind: str, name: str, last: int) -> list[float | None]:
-        """The same without times."""
+        """Return the last values of a series, without times."""
         return [value for _at, value in self.line(kind, name, last)]
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Snapshots and rates as JSON: what `top --once -o json` prints and the console's API answers, field by field.
+"""Snapshots and rates as JSON: the fields that `top --once -o json` prints and the console's API returns.
 
 Options that `top` and `console` share.
 """
@@ -25,7 +25,7 @@ _OF_BROKER = (
 
 
 def overview(picture: Picture) -> Json:
-    """All of a moment but the groups' queues."""
+    """Return everything in a picture except the groups' queues."""
     now = picture.snapshot
     return {
         "at_ms": now.at_ms,
@@ -43,7 +43,7 @@ def overview(picture: Picture) -> Json:
 
 
 def broker_json(picture: Picture, broker: BrokerState) -> Json:
-    """A broker with its rates; sizes are bytes, times ms since 1970."""
+    """Return a broker with its rates; sizes are in bytes, times in ms since 1970."""
     rates = picture.broker_rates(broker.address)
     return {
         **{key: getattr(broker, key) for key in _OF_BROKER},
@@ -57,7 +57,7 @@ def broker_json(picture: Picture, broker: BrokerState) -> Json:
 
 
 def replication_json(each: MasterView) -> Json:
-    """A master with its slaves."""
+    """Return a master with its slaves."""
     return {
         "cluster": each.cluster,
         "name": each.name,
@@ -68,7 +68,7 @@ def replication_json(each: MasterView) -> Json:
 
 
 def slave_json(slave: SlaveView) -> Json:
-    """A slave as its master and itself tell it."""
+    """Return a slave as its master and the slave itself report it."""
     return {
         "address": slave.address,
         "broker_id": slave.broker_id,
@@ -84,7 +84,7 @@ def slave_json(slave: SlaveView) -> Json:
 
 
 def group_json(picture: Picture, group: GroupState) -> Json:
-    """A group as one row; `seconds_to_go` is null when its backlog does not shrink."""
+    """Return a group as one row; `seconds_to_go` is null when its backlog does not shrink."""
     rates = picture.group_rates(group.name)
     return {
         "name": group.name,
@@ -100,7 +100,7 @@ def group_json(picture: Picture, group: GroupState) -> Json:
 
 
 def place_json(place: QueuePlace) -> Json:
-    """A group in one queue."""
+    """Return a group in one queue."""
     return {**asdict(place), "behind": place.behind}
 
 
@@ -117,15 +117,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def view_options(default_interval_s: float) -> Callable[[F], F]:
-    """--namesrv, --cluster, --broker, --interval, --timeout."""
+    """Add --namesrv, --cluster, --broker, --interval and --timeout."""
     def add(command: F) -> F:
         for option in (
                 click.option("--timeout", "timeout_s", default=2.0, show_default=True, type=duration_type(0.1, 600),
                              help="Seconds to wait for each answer."),
                 click.option("-i", "--interval", "interval_s", default=default_interval_s, show_default=True,
-                             type=duration_type(1, 3600), help="Seconds between two looks, 1 at least."),
-                click.option("-b", "--broker", help="Only the brokers of this name, or of this host:port's name."),
-                click.option("-c", "--cluster", help="Only the brokers of this cluster."),
+                             type=duration_type(1, 3600), help="Seconds between two polls, at least 1."),
+                click.option("-b", "--broker",
+                             help="Show only the brokers of this name, or with the name of the one at this host:port."),
+                click.option("-c", "--cluster", help="Show only the brokers of this cluster."),
                 click.option("-n", "--namesrv", envvar=mix_all.NAMESRV_ADDR_ENV,
                              help="Name servers, host:port, separated by semicolons; by default $NAMESRV_ADDR.")):
             command = option(command)
@@ -134,14 +135,14 @@ def view_options(default_interval_s: float) -> Callable[[F], F]:
 
 
 def needed_namesrv(namesrv: str | None) -> str:
-    """The name servers; an error for people without."""
+    """Return the name servers; CannotAnswerError without any."""
     if not namesrv:
         raise CannotAnswerError("no name server: give it with -n host:port, or in NAMESRV_ADDR")
     return namesrv
 
 
 def account() -> RPCHook | None:
-    """What signs requests, by $ROCKETMQ_HOME/conf/tools.yml as for mqadmin; None without such a file."""
+    """Return the hook that signs requests with $ROCKETMQ_HOME/conf/tools.yml, like mqadmin; None without that file."""
     from rmqha.tools.command.mq_admin_startup import get_acl_rpc_hook  # imports all of mqadmin
 
     return get_acl_rpc_hook()

@@ -1,4 +1,4 @@
-"""`rmqha check`: a server, a pair, its logs record by record, and the truth table of the document."""
+"""`rmqha check`: a server, a pair, its logs record by record, and the truth table in the documentation."""
 import json
 import re
 from contextlib import ExitStack, contextmanager
@@ -28,7 +28,7 @@ from tests.support.wait import wait_until
 from tests.tools.check.truth_table import CASES, DOCUMENT, PAIRS, make, read_table
 from tests.tools.conftest import Cluster, broker_at
 
-# `check ha`: exit codes, the line, and what counts as bad.
+# `check ha`: exit codes, the output line, and the criteria for a bad state.
 
 LIMITS = Rules(Limits(100, 10.0), Limits(1000, 60.0), 1)
 LINE = re.compile(r"HA (?P<status>\w+) - [^|]+( \| (?P<data>.*))?\n")
@@ -55,7 +55,7 @@ def view(*slaves, **fields):
     (view(slave(1, 10.5)), Status.WARNING, "10.5 s behind"),
     (view(slave(1001)), Status.CRITICAL, "1001 B"),
     (view(slave(1, 61.0)), Status.CRITICAL, "1 min 1 s behind"),
-    (view(slave(50, None)), Status.UNKNOWN, "nobody tells how far behind it is in seconds"),
+    (view(slave(50, None)), Status.UNKNOWN, "no broker reports its lag in seconds"),
     (view(slave(1001, None)), Status.CRITICAL, "1001 B"),
     (view(), Status.CRITICAL, "has 0 working slaves, 1 wanted"),
     (view(note="tells nothing"), Status.UNKNOWN, "tells nothing"),
@@ -79,19 +79,19 @@ def test_verdict(found, status, text):
     assert text is None or any(text in problem.text for problem in problems), problems
 
 
-def test_name_server_that_is_wrong_is_a_problem_beside_good_slaves():
+def test_failed_name_server_is_a_problem_even_with_good_slaves():
     reading = Reading([view(slave())], [Fault(Status.WARNING, "the name server n:1 can't be reached")])
     assert [(each.status, each.text) for each in judge_all(reading, LIMITS)] == [
         (Status.WARNING, "the name server n:1 can't be reached")]
 
 
-def test_as_many_slaves_are_wanted_as_the_masters_config_says_unless_told():
+def test_number_of_expected_slaves_defaults_to_the_masters_config():
     found = view(slave(), wanted_slaves=2)
     assert worst(judge(found, Rules())) is Status.CRITICAL
     assert worst(judge(found, Rules(min_slaves=1))) is Status.OK
 
 
-def test_ignored_slaves_do_not_matter():
+def test_ignored_slaves_have_no_effect():
     found = view(slave(), slave(5000, 999.0, address="10.0.0.7:4000", registered=False),
                  refused=[RefusedView("10.0.0.7", 9, 10, 11)])
     assert worst(judge(found, LIMITS)) is Status.CRITICAL
@@ -100,7 +100,7 @@ def test_ignored_slaves_do_not_matter():
     assert "10.0.0.7" not in perfdata([found], rules)
 
 
-def test_perfdata_is_as_monitoring_reads_it():
+def test_perfdata_has_the_format_of_monitoring_plugins():
     found = view(slave(70, 2.5), slave(80, None, address="it's=odd"))
     parts = re.findall(r"'[^']*'=\S+", perfdata([found], LIMITS))
     assert parts[:2] == ["'a/10.0.0.2:10911 lag'=70B;100;1000;0", "'a/10.0.0.2:10911 time'=2.5s;10;60;0"]
@@ -119,7 +119,7 @@ def test_limits(text, limits):
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_limits_or_refused(text):
+def test_any_text_is_a_valid_limit_or_refused(text):
     try:
         limits = LimitsType().convert(text, None, None)
     except click.BadParameter:
@@ -142,7 +142,7 @@ def test_good_cluster(cluster, run):
     assert f"'broker-a/{cluster.slave.address} lag'=0B;16777216;268435456;0" in line
 
 
-def test_slave_that_is_behind_and_one_too_few(cluster, run):
+def test_slave_that_is_behind_and_too_few_slaves_are_reported(cluster, run):
     cluster.send(20)
     with Peer.connect(cluster.master.store) as peer:
         peer.report(1)
@@ -158,7 +158,7 @@ def test_slave_that_is_behind_and_one_too_few(cluster, run):
                                                 code=2)
 
 
-def test_json_says_the_same(cluster, run):
+def test_json_has_the_same_content(cluster, run):
     answer = json.loads(check(run, "-n", cluster.namesrv, "-o", "json", "--min-slaves", "5", code=2))
     assert (answer["status"], answer["code"], answer["check"]) == ("CRITICAL", 2, "ha")
     assert answer["problems"][0]["status"] == "CRITICAL" and answer["brokers"][0]["name"] == "broker-a"
@@ -171,20 +171,20 @@ def test_json_says_the_same(cluster, run):
     (["--warn", "1k,2k", "-n", "127.0.0.1:1"], "gives bytes twice"),
     (["--nonsense"], "No such option"),
 ])
-def test_what_can_not_be_checked_is_unknown(run, arguments, text):
+def test_check_that_is_impossible_is_unknown(run, arguments, text):
     line = check(run, *arguments, code=3)
     assert line.startswith("HA UNKNOWN - ") and text in line
 
 
-def test_master_that_gives_no_answer_is_critical(run):
+def test_master_that_does_not_answer_is_critical(run):
     assert "HA CRITICAL" in check(run, "-b", "127.0.0.1:1", code=2)
 
 
-# `check ha --deep`: slaves of ours beside their masters, with and without damage, and what can't be compared.
+# `check ha --deep`: rmqha's slaves beside their masters, with and without damage, and logs that can't be compared.
 
 FILE = 1 << 18
 WAIT_MS = 60_000
-# A disk that others fill is no reason to delete files; above 95 % only the patch below helps.
+# Other programs may fill the disk, and that must not delete files; above 95 % only the patch below helps.
 KEPT = {"fileReservedTime": 720, "cleanFileForciblyEnable": False, "diskMaxUsedSpaceRatio": 95}
 
 
@@ -195,7 +195,8 @@ def filled_cluster(folder: Path, **slave_keys):
         stack.enter_context(mock.patch.object(CleanCommitLogService, "run", lambda _self: None))
         namesrv = stack.enter_context(running_name_server(folder))
         keys = {"brokerClusterName": "C", "mappedFileSizeCommitLog": FILE, "maxMessageSize": FILE,
-                "haScrubEnable": False, **KEPT}  # what is flipped here is for these tests alone to find
+                # Only these tests may find the bits that they flip.
+                "haScrubEnable": False, **KEPT}
         master = stack.enter_context(broker_at(folder / "master", namesrv, **keys))
         slave = stack.enter_context(broker_at(
             folder / "slave", namesrv, brokerRole=BrokerRole.SLAVE, brokerId=1,
@@ -205,7 +206,8 @@ def filled_cluster(folder: Path, **slave_keys):
             size = (13, 700, 5000, 30_000)[number % 4]
             answer = master.send(f"Topic{number % 3}", bytes([number]) * size, number % 2, {"KEYS": f"k{number}"})
             assert answer.code == 0
-            if number == 0:  # a slave that connects later begins with the file that is the last one then
+            # A slave that connects later starts with the file that is the last one then.
+            if number == 0:
                 wait_until(lambda: slave.store.get_max_phy_offset() == master.store.get_max_phy_offset(), WAIT_MS,
                            "the slave follows")
         cluster.send(1)
@@ -219,7 +221,7 @@ def filled(tmp_path_factory):
 
 
 def records(cluster) -> list[tuple[int, int]]:
-    """(offset, size) of the records of the master's log."""
+    """Return (offset, size) of the records of the master's log."""
     store, offset, found = cluster.master.store, 0, []
     while offset < store.get_max_phy_offset():
         result = store.commit_log.get_message(offset, 88)
@@ -235,7 +237,7 @@ def records(cluster) -> list[tuple[int, int]]:
 
 @contextmanager
 def flipped(broker, *offsets: int):
-    """Other bytes in a broker's log, while it runs; right again at the end."""
+    """Flip bytes in a running broker's log; restore them at the end."""
     root = Path(broker.store.message_store_config.storePathRootDir)
 
     def flip():
@@ -259,7 +261,7 @@ def deep_check(run, cluster, *arguments, code):
     return result.stdout
 
 
-def test_equal_logs_are_ok_with_the_bytes_that_were_compared(filled, run):
+def test_equal_logs_are_ok_with_the_number_of_bytes_compared(filled, run):
     end = filled.master.store.get_max_phy_offset()
     line = deep_check(run, filled, code=0)
     assert f"1 slave compared by checksums: {end / 1024:.1f} KiB ({end} bytes) are equal" in line
@@ -274,20 +276,21 @@ def test_equal_logs_are_ok_with_the_bytes_that_were_compared(filled, run):
 
 
 @pytest.mark.parametrize(("side", "where", "whose"), [
-    ("slave", "body", "the slave's copy is wrong: its body has another CRC than it says"),
-    ("master", "body", "the master's copy is wrong: its body has another CRC than it says"),
-    ("slave", "properties", "neither copy fails its CRC: properties or head differ"),
+    ("slave", "body", "the slave's copy is wrong: its body CRC is wrong"),
+    ("master", "body", "the master's copy is wrong: its body CRC is wrong"),
+    ("slave", "properties", "both copies have a valid CRC: they differ in the properties or the head"),
     ("slave", "size", "the slave's copy is wrong: "),
     ("slave", "magic", "the slave's copy is wrong: magic code"),
-    ("slave", "place", "the slave's copy is wrong: it says that it lies at"),
+    ("slave", "place", "the slave's copy is wrong: it contains the offset"),
     ("master", "magic", "the master's copy is wrong: magic code"),
 ])
-def test_the_first_record_that_differs_is_named(filled, run, side, where, whose):
+def test_first_differing_record_is_named(filled, run, side, where, whose):
     found = records(filled)
     for number in (0, 1, 7, len(found) // 2, len(found) - 1):
         offset, size = found[number]
         at = offset + {"body": 90, "properties": size - 2, "size": 2, "magic": 5, "place": 33}[where]
-        later = found[-1][0] + 92  # a second one behind it is not the first
+        # A second one after it is not the first.
+        later = found[-1][0] + 92
         broker = getattr(filled, side)
         with flipped(broker, *{at, later if later > offset + size else at}):
             answer = json.loads(deep_check(run, filled, "-o", "json", code=2))["deep"][0]["difference"]
@@ -305,7 +308,7 @@ def test_both_copies_may_be_wrong(filled, run):
         assert "both copies are wrong; the master's: its body" in deep_check(run, filled, code=2)
 
 
-def test_a_difference_outside_of_the_range_is_not_seen(filled, run):
+def test_difference_outside_of_the_range_is_ignored(filled, run):
     (first, _size), (last, _other) = records(filled)[3], records(filled)[-2]
     with flipped(filled.slave, first + 100):
         deep_check(run, filled, "--range", f"{last}:", code=0)
@@ -313,21 +316,21 @@ def test_a_difference_outside_of_the_range_is_not_seen(filled, run):
         assert f"offset {first + 100}, byte 100 of the record at {first}" in deep_check(run, filled, code=2)
 
 
-def test_what_nobody_reads_behind_a_blank_may_differ(filled, run):
+def test_unused_bytes_after_a_blank_may_differ(filled, run):
     ends = [offset for offset, size in records(filled)]
     blanks = {offset - offset % FILE + FILE for offset in ends[:-1]} - {FILE * 10}
     rest = next(end - 1 for end in sorted(blanks) if all(offset + size < end - 20 for offset, size in records(filled)
                                                          if offset < end) and end < ends[-1])
     later = records(filled)[-1][0] + 95
     with flipped(filled.slave, rest):
-        assert "are equal, but for the unread rests of 1 file" in deep_check(run, filled, code=0)
+        assert "are equal, except for the unread ends of 1 file" in deep_check(run, filled, code=0)
         with flipped(filled.slave, later):
             assert f"differ at offset {later}" in deep_check(run, filled, code=2)
 
 
-def test_what_cannot_be_compared_is_unknown(filled, run, monkeypatch):
+def test_logs_that_cannot_be_compared_are_unknown(filled, run, monkeypatch):
     end = filled.master.store.get_max_phy_offset()
-    assert "nothing of that range in common: the master holds 0 to" in deep_check(
+    assert "share no bytes in that range: the master holds 0 to" in deep_check(
         run, filled, "--range", f"{end}:", code=3)
     with monkeypatch.context() as patched:
         handlers = filled.slave.controller.remoting_server.default_request_processor.processor._handlers
@@ -337,16 +340,16 @@ def test_what_cannot_be_compared_is_unknown(filled, run, monkeypatch):
         assert "can't be compared: the broker" in deep_check(run, filled, code=3)
     alone = run("check", "ha", "-b", filled.slave.address, "--deep", "--min-slaves", "0")
     assert alone.exit_code == 3 and "give the name server (-n)" in alone.output
-    for arguments, reason in ((("--range", "1:"), "say what --deep compares"), (("--bytes", "1k"), "say what --deep")):
+    for arguments, reason in ((("--range", "1:"), "need --deep"), (("--bytes", "1k"), "need --deep")):
         refused = run("check", "ha", "-n", filled.namesrv, *arguments)
         assert refused.exit_code == 3 and reason in refused.output
-    for arguments, reason in ((("--range", "9:8"), "ends before it begins"), (("--range", "x"), "is not BEGIN:END"),
+    for arguments, reason in ((("--range", "9:8"), "ends before"), (("--range", "x"), "not a valid BEGIN:END"),
                               (("--bytes", "3s"), "is a duration, not a size"),
-                              (("--bytes", "3", "--range", "1:"), "exclude each other")):
+                              (("--bytes", "3", "--range", "1:"), "can't be used together")):
         assert reason in deep_check(run, filled, *arguments, code=3)
 
 
-def test_a_broker_that_gives_no_checksums_is_read_through_its_ha_port(filled, run, monkeypatch):
+def test_broker_without_checksums_is_read_through_its_ha_port(filled, run, monkeypatch):
     monkeypatch.setattr(log_match, "BLOCK", 1000)  # several windows, and blocks that fit no file
     end = filled.master.store.get_max_phy_offset()
     for side in (filled.master, filled.slave):
@@ -363,7 +366,7 @@ def test_a_broker_that_gives_no_checksums_is_read_through_its_ha_port(filled, ru
     assert store.ha_service.connection_list[0].slave_ack_offset == end
 
 
-# `rmqha check server`: one server answers, or not.
+# `rmqha check server`: one server answers, or does not.
 
 
 def test_servers_that_answer_are_ok(cluster, run):
@@ -374,40 +377,40 @@ def test_servers_that_answer_are_ok(cluster, run):
     assert json.loads(result.output)["status"] == "OK"
 
 
-def test_server_that_is_not_there_is_critical(run):
+def test_missing_server_is_critical(run):
     for option in ("-n", "-b"):
         result = run("check", "server", option, f"127.0.0.1:{ports.free_port()}")
         assert result.exit_code == 2 and result.output.startswith("SERVER CRITICAL - the ")
         assert "can't be reached" in result.output
 
 
-def test_broker_that_is_asked_as_a_name_server_is_critical(cluster, run):
+def test_broker_queried_as_a_name_server_is_critical(cluster, run):
     result = run("check", "server", "-n", cluster.master.address)
-    assert result.exit_code == 2 and "answers with error" in result.output
+    assert result.exit_code == 2 and "returned error" in result.output
 
 
-def test_broker_that_refuses_the_question_does_answer(run, monkeypatch):
+def test_broker_that_refuses_the_request_is_answering(run, monkeypatch):
     def refuse(_admin, _address):
         raise RefusedError("no", response_code.NO_PERMISSION)
 
     monkeypatch.setattr(ClusterAdmin, "runtime_info", refuse)
     result = run("check", "server", "-b", "127.0.0.1:1")
-    assert result.exit_code == 0 and "answers, and refuses the question" in result.output
+    assert result.exit_code == 0 and "answers, but refuses the request" in result.output
 
 
-def test_what_is_to_be_checked_must_be_said(run):
+def test_missing_arguments_are_an_error(run):
     for arguments in ([], ["-n", "127.0.0.1:1", "-b", "127.0.0.1:1"], ["-n", "nowhere"]):
         result = run("check", "server", *arguments)
         assert result.exit_code == 3 and result.output.startswith("SERVER UNKNOWN - ")
 
 
-# The truth table in the document: complete, never OK for what is broken, and what running brokers make of it.
+# The truth table in the documentation: complete, never OK for a broken pair, and true for running brokers.
 
-_GOOD = ("healthy", "one of two name servers", "a receiver beside a healthy slave", "two slaves of one id")
-# Quick ones, of each kind: seen by the slave, by the master, by the name server, by nobody.
-QUICK = ("healthy, messages come", "never connected, both logs empty", "killed with its host", "refused: its log",
-         "a receiver, and the slave follows nobody", "name server dead")
-QUICK_JAVA = ("healthy, at rest", "never connected: nobody listens", "killed with its host")
+_GOOD = ("healthy", "one of two name servers", "a receiver beside a healthy slave", "two slaves with one brokerId")
+# Quick cases of each kind: detected by the slave, by the master, by the name server, and not at all.
+QUICK = ("healthy, under load", "never connected, both logs empty", "killed with its host", "refused: its log",
+         "a receiver, and the slave follows no master", "name server down")
+QUICK_JAVA = ("healthy, idle", "never connected: nothing listens", "killed with its host")
 
 
 @pytest.fixture(scope="module")
@@ -415,33 +418,33 @@ def table():
     return read_table(DOCUMENT.read_text("utf-8"))
 
 
-def test_table_has_each_case_for_each_pair(table):
+def test_table_has_every_case_for_every_pair(table):
     assert list(table) == list(CASES)
     for title, cells in table.items():
         made = [pair for pair, cell in zip(PAIRS, cells, strict=True) if cell != "-"]
         assert made == [pair for pair in PAIRS if pair in CASES[title].only], title
 
 
-def test_nothing_that_is_broken_is_ok(table):
+def test_no_broken_pair_is_ok(table):
     for title, cells in table.items():
         if not title.startswith(_GOOD):
             assert not [cell for cell in cells if "; OK 0;" in cell], title
-    assert "OK" in table["healthy, messages come"][PAIRS.index("java-java")]
+    assert "OK" in table["healthy, under load"][PAIRS.index("java-java")]
 
 
 def differing(table, pair, tmp_path, words):
-    """Title -> what is said now and what the table says, where that is not the same."""
+    """Return title -> the row made now and the row of the table, where they differ."""
     rows = make(pair, tmp_path, words)
     assert len(rows) >= len(words)
     return {title: (row.cell(), table[title][PAIRS.index(pair)]) for title, row in rows.items()
             if row.cell() != table[title][PAIRS.index(pair)]}
 
 
-def test_running_brokers_make_the_rows(table, tmp_path):
+def test_running_brokers_produce_the_rows(table, tmp_path):
     assert differing(table, "rmqha-rmqha", tmp_path, QUICK) == {}
 
 
 @pytest.mark.java
 @in_long
-def test_running_brokers_of_49_make_the_rows(table, tmp_path):
+def test_running_brokers_of_49_produce_the_rows(table, tmp_path):
     assert differing(table, "java-java", tmp_path, QUICK_JAVA) == {}

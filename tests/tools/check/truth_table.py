@@ -2,9 +2,9 @@
 
     python -m tests.tools.check.truth_table [--pairs rmqha-rmqha,java-rmqha,...] [--cases WORD,...] [--write]
 
-A pair is the master's kind and the slave's. It prints the rows; --write puts the columns that were made into
-docs/replication.md. All of it takes about 20 minutes. Each cell: states and exit code of `ha status`; word and exit
-code of `check ha`; what is worst in `doctor`.
+A pair is the master's kind and the slave's. It prints the rows; --write puts the rows that were made into
+docs/reference/ha-truth-table.md, a table per pair. All of it takes about half an hour. The cells of a row: states and
+exit code of `ha status`; word and exit code of `check ha`; the worst findings of `doctor`.
 """
 import argparse
 import contextlib
@@ -41,31 +41,32 @@ from tests.support.ports import free_ha_port, free_port
 from tests.support.sources import ROOT
 from tests.support.wait import at_least, wait_until
 
-# Real brokers of either kind in which one thing is broken at a time, and what the tools say of them.
+# Running brokers of either kind in which one thing is broken at a time, and the tools' reports about them.
 
 NAME, CLUSTER = "broker-a", "InteropCluster"
 _STORED = (0, 10, 11, 12)  # SUCCESS, and not yet on a disk or a slave
 _CODES = {0: "OK", 1: "WARNING", 2: "CRITICAL", 3: "UNKNOWN"}
-_JUDGED = ("replication", "roles", "offsets", "ports", "nameserver", "config")  # not this host's disk and clock
+# Not the disk and the clock of this host.
+_JUDGED = ("replication", "roles", "offsets", "ports", "nameserver", "config")
 _SETTLE_MS = 60_000
-_IN_BODY = 120  # bytes from a record's begin
+_IN_BODY = 120  # bytes from a record's start
 
 
 @dataclass(frozen=True)
 class Row:
-    """What the three commands say: states and exit code, word and exit code, severity and check names."""
+    """The reports of the three commands: states and exit code, word and exit code, severity and check names."""
 
     status: str
     check: str
     doctor: str
 
     def cell(self) -> str:
-        """As the table shows it."""
+        """Return the row as the table shows it."""
         return f"{self.status}; {self.check}; {self.doctor}"
 
 
 class Stage:
-    """A name server, a master, and slaves that come and go. Close it."""
+    """A name server, a master, and slaves that join and leave; to be closed."""
 
     def __init__(self, folder: Path, master_kind: str, slave_kind: str) -> None:
         self._folder = folder
@@ -75,40 +76,40 @@ class Stage:
         self._client = RemotingClient(RemotingClientConfig())
         self._client.start()
         self.namesrv = self._started(NamesrvNode("rmqha", folder / "namesrv"))
-        self.asked = self.namesrv.address  # what the tools are given
+        self.asked = self.namesrv.address  # the address given to the tools
         self.master = self.broker(master_kind, "master", brokerRole="ASYNC_MASTER")
         self._sizes: list[int] = []  # of the bodies in the master's log
 
     @property
     def master_tells(self) -> bool:
-        """Whether it knows of its connections."""
+        """Return whether the master reports its connections."""
         return self.master_kind == "rmqha"
 
     def restart_master(self, **properties) -> None:
-        """With other properties; None removes one."""
+        """Restart the master with changed properties; None removes one."""
         self.master.stop()
         self.master.properties.update(properties)
         self.master.become(self.master.kind).start()
 
     def first_sizes(self) -> list[int]:
-        """Sizes of the first bodies in the master's log."""
+        """Return the sizes of the first bodies in the master's log."""
         return self._sizes
 
     def broker(self, kind: str, name: str, start: bool = True, namesrv: str | None = "", **properties) -> BrokerNode:
-        """A broker of its own folder and port."""
+        """Return a broker with its own folder and port."""
         node = BrokerNode(kind, self._folder / f"{name}-{next(self._numbers)}",
                           self.namesrv.address if namesrv == "" else namesrv, name, **properties)
         self.nodes.append(node)
         return node.start() if start else node
 
     def slave(self, broker_id: int = 1, start: bool = True, follows: str = "", **properties) -> BrokerNode:
-        """A slave of the master, with an empty store; `follows` replaces the master's HA address."""
+        """Return a slave of the master, with an empty store; `follows` replaces the master's HA address."""
         return self.broker(properties.pop("kind", self.slave_kind), f"slave-{broker_id}", start, brokerId=broker_id,
                            **{"brokerRole": "SLAVE", "haMasterAddress": follows or self.master.ha_address,
                               **properties})
 
     def send(self, count: int = 1, size: int = 100, to: BrokerNode | None = None, body: bytes = b"b") -> None:
-        """Messages to the broker's own topic."""
+        """Send messages to the broker's own topic."""
         for _ in range(count):
             header = SendMessageRequestHeaderV2(a="P", b=NAME, c="TBW102", d=1, e=0, f=0, g=int(time.time() * 1000),
                                                 h=0, i="", j=0)
@@ -121,12 +122,12 @@ class Stage:
 
     @contextlib.contextmanager
     def load(self) -> Iterator[None]:
-        """A message each 50 ms meanwhile."""
+        """Send a message every 50 ms meanwhile."""
         stop = threading.Event()
 
         def run() -> None:
             while not stop.wait(0.05):
-                with contextlib.suppress(RemotingException):  # a master that stands still
+                with contextlib.suppress(RemotingException):  # a frozen master
                     self.send()
         thread = threading.Thread(target=run, name="load", daemon=True)
         thread.start()
@@ -137,7 +138,7 @@ class Stage:
             thread.join(240)
 
     def end_of(self, node: BrokerNode) -> int:
-        """The end of a broker's log; -1 when it gives no answer."""
+        """Return the end of a broker's log; -1 when it does not answer."""
         try:
             with ClusterAdmin(timeout_millis=10_000) as admin:
                 return int(admin.runtime_info(node.address)["commitLogMaxOffset"])
@@ -145,18 +146,18 @@ class Stage:
             return -1
 
     def caught_up(self, *slaves: BrokerNode) -> None:
-        """Wait until slaves hold what the master holds."""
+        """Wait until slaves hold all messages of the master."""
         for slave in slaves:
             wait_until(lambda: self.end_of(slave) == self.end_of(self.master) > 0, 60_000, f"{slave.name} holds all")
 
     def listed(self, *ids: int) -> None:
-        """Wait until the name server lists exactly these."""
+        """Wait until the name server lists exactly these brokers."""
         with ClusterAdmin(self.namesrv.address, 10_000) as admin:
             wait_until(lambda: sorted(each.broker_id for each in admin.brokers()) == sorted(ids), 60_000,
                        f"{ids} are listed")
 
     def forget(self, *nodes: BrokerNode) -> None:
-        """End slaves, and let the name server forget them."""
+        """Stop slaves, and let the name server forget them."""
         for node in nodes:
             node.kill()
             header = UnRegisterBrokerRequestHeader(brokerName=NAME, brokerAddr=node.address, clusterName=CLUSTER,
@@ -165,7 +166,7 @@ class Stage:
                 request_code.UNREGISTER_BROKER, header), 10_000)
 
     def registered_as(self, node: BrokerNode, broker_id: int, namesrv: NamesrvNode | None = None) -> None:
-        """Tell a name server of a broker, as that would of itself, under the name of this stage's."""
+        """Register a broker at a name server, as it would register itself, under the name of this stage's brokers."""
         header = RegisterBrokerRequestHeader(
             brokerName=NAME, brokerAddr=node.address, clusterName=CLUSTER, haServerAddr=node.ha_address,
             brokerId=broker_id, compressed=False, bodyCrc32=0)
@@ -175,7 +176,7 @@ class Stage:
 
     @contextlib.contextmanager
     def second_name_server(self) -> Iterator[NamesrvNode]:
-        """One of which no broker knows."""
+        """Run a second name server, which no broker knows."""
         made = NamesrvNode("rmqha", self._folder / f"namesrv-{next(self._numbers)}").start()
         try:
             yield made
@@ -184,7 +185,7 @@ class Stage:
 
     @contextlib.contextmanager
     def frozen(self, node) -> Iterator[None]:
-        """A process that stands still meanwhile."""
+        """Freeze a process meanwhile."""
         os.kill(node.pid, signal.SIGSTOP)
         try:
             yield
@@ -192,7 +193,8 @@ class Stage:
             os.kill(node.pid, signal.SIGCONT)
 
     def flip_bit(self, node: BrokerNode) -> None:
-        """Change a bit of the second message's body on a broker's disk, past the broker; twice changes nothing."""
+        """Flip a bit of the second message's body on a broker's disk, behind the broker's back; flipping it twice
+        restores it."""
         file = os.open(node.commit_log / f"{0:020d}", os.O_RDWR)
         try:
             place = int.from_bytes(os.pread(file, 4, 0)) + _IN_BODY
@@ -202,7 +204,7 @@ class Stage:
 
     @contextlib.contextmanager
     def proxy(self) -> Iterator[Proxy]:
-        """A proxy before the master's HA port."""
+        """Run a proxy in front of the master's HA port."""
         made = Proxy(("127.0.0.1", self.master.ha_port))
         try:
             yield made
@@ -211,7 +213,7 @@ class Stage:
 
     @contextlib.contextmanager
     def receiver(self) -> Iterator[None]:
-        """`ha receive` of the master's log, once it is connected."""
+        """Run `ha receive` on the master's log, once it is connected."""
         before = self.master.slaves_connected()
         command = [sys.executable, "-m", "rmqha.tools.rmqha_command", "ha", "receive", "--master",
                    self.master.ha_address, "--folder", str(self._folder / f"received-{next(self._numbers)}")]
@@ -224,7 +226,8 @@ class Stage:
             process.wait(240)
 
     def row(self, until: str = "", options: tuple[str, ...] = ()) -> Row:
-        """What is said, once `until` is among it, or soon after if that never is, and then twice the same."""
+        """Return the row once it contains `until`, or after a short while if it never does, and only when it was the
+        same twice."""
         seen: list[Row] = []
 
         def settled() -> Row | None:
@@ -248,7 +251,7 @@ class Stage:
         return Row(f"{_states(status.stdout)} {status.exit_code}", f"{word} {check.exit_code}", _findings(doctor))
 
     def close(self) -> None:
-        """Kill all."""
+        """Kill all servers."""
         for node in reversed(self.nodes):
             node.kill()
         self._client.shutdown()
@@ -259,7 +262,7 @@ class Stage:
 
 
 def _states(told: str) -> str:
-    """`TRANSFER`, several with a comma; the master's when it gives no answer."""
+    """Return the states, such as `TRANSFER`, separated by commas; the master's when it does not answer."""
     if not told.startswith("["):
         return "no answer"
     parts = []
@@ -273,7 +276,7 @@ def _states(told: str) -> str:
 
 
 def _findings(result) -> str:
-    """The worst severity and its checks, of those that are not about this host."""
+    """Return the worst severity and its checks, leaving out those about this host."""
     told = [(each["severity"], each["check"]) for each in json.loads(result.stdout)["findings"]
             if each["check"] in _JUDGED and "fast port" not in each["what"]]
     for severity in ("ERROR", "WARNING"):
@@ -284,16 +287,17 @@ def _findings(result) -> str:
 
 
 PAIRS = ("rmqha-rmqha", "rmqha-java", "java-rmqha", "java-java")
-DOCUMENT = ROOT / "docs" / "replication.md"
+DOCUMENT = ROOT / "docs" / "reference" / "ha-truth-table.md"
 _BEGIN, _END = "<!-- truth table: begin -->\n", "<!-- truth table: end -->\n"
-_HEAD = "| what is so | " + " | ".join(f"{pair.replace('-', ' master, ').replace('java', 'Java')} slave"
-                                       for pair in PAIRS) + " |\n|" + "---|" * (len(PAIRS) + 1) + "\n"
+_HEAD = "| situation | `ha status` | `check ha` | `doctor` |\n|---|---|---|---|\n"
+_SECTION = "## "
 Case = Callable[[Stage], Iterator[Row]]
 CASES: dict[str, Case] = {}
 
 
 def case(title: str, only: tuple[str, ...] = PAIRS) -> Callable[[Case], Case]:
-    """Name a case; it yields the row, and cleans up behind. `only`: the pairs for which it can be."""
+    """Register a case under a title. It yields the row, and cleans up afterwards. `only`: the pairs for which it is
+    possible."""
     def add(run: Case) -> Case:
         run.only = only
         CASES[title] = run
@@ -306,7 +310,7 @@ RMQHA_MASTER = ("rmqha-rmqha", "rmqha-java")
 
 @contextmanager
 def healthy(stage: Stage, **properties) -> Iterator:
-    """A slave that holds what its master holds."""
+    """Run a slave that holds all messages of its master."""
     slave = stage.slave(**properties)
     stage.send()
     stage.caught_up(slave)
@@ -350,25 +354,25 @@ def _wrong_address_empty_probed(stage: Stage) -> Iterator[Row]:
     stage.forget(slave)
 
 
-@case("healthy, messages come")
+@case("healthy, under load")
 def _flow(stage: Stage) -> Iterator[Row]:
     with healthy(stage), stage.load():
         yield stage.row("OK")
 
 
-@case("healthy, at rest")
+@case("healthy, idle")
 def _rest(stage: Stage) -> Iterator[Row]:
     with healthy(stage):
         yield stage.row()
 
 
-@case("healthy, at rest, `--probe`")
+@case("healthy, idle, `--probe`")
 def _probed(stage: Stage) -> Iterator[Row]:
     with healthy(stage):
         yield stage.row("OK", ("--probe",))
 
 
-@case("never connected: nobody listens at its haMasterAddress")
+@case("never connected: nothing listens at its haMasterAddress")
 def _wrong_address(stage: Stage) -> Iterator[Row]:
     stage.send()
     slave = stage.slave(follows=f"127.0.0.1:{free_ha_port()}")
@@ -377,7 +381,7 @@ def _wrong_address(stage: Stage) -> Iterator[Row]:
     stage.forget(slave)
 
 
-@case("never connected: its haMasterAddress gives no answer")
+@case("never connected: its haMasterAddress does not answer")
 def _silent_address(stage: Stage) -> Iterator[Row]:
     with stage.proxy() as proxy:
         proxy.mode = "mute"
@@ -388,7 +392,7 @@ def _silent_address(stage: Stage) -> Iterator[Row]:
         stage.forget(slave)
 
 
-@case("killed: its connections end, the name server takes it out")
+@case("slave killed: the name server removes it")
 def _killed(stage: Stage) -> Iterator[Row]:
     with healthy(stage) as slave:
         slave.kill()
@@ -396,7 +400,7 @@ def _killed(stage: Stage) -> Iterator[Row]:
         yield stage.row("CRITICAL")
 
 
-@case("killed with its host: still listed")
+@case("slave killed with its host: still listed")
 def _still_listed(stage: Stage) -> Iterator[Row]:
     with healthy(stage) as slave:
         stage.registered_as(slave, 1)
@@ -404,7 +408,7 @@ def _still_listed(stage: Stage) -> Iterator[Row]:
         yield stage.row("UNREACHABLE")
 
 
-@case("stopped by SIGTERM: the name server forgets it")
+@case("slave stopped by SIGTERM: it has unregistered")
 def _stopped(stage: Stage) -> Iterator[Row]:
     with healthy(stage) as slave:
         slave.stop()
@@ -412,7 +416,7 @@ def _stopped(stage: Stage) -> Iterator[Row]:
         yield stage.row("CRITICAL")
 
 
-@case("frozen (SIGSTOP)")
+@case("slave frozen (SIGSTOP)")
 def _frozen(stage: Stage) -> Iterator[Row]:
     with healthy(stage) as slave, stage.frozen(slave):
         yield stage.row("CRITICAL")
@@ -427,7 +431,8 @@ def _refused(stage: Stage) -> Iterator[Row]:
     _becomes_slave(stage, slave)
     yield stage.row("CRITICAL")
     stage.forget(slave)
-    stage.restart_master()  # it remembers for a minute whom it has refused
+    # The master remembers the peers that it has refused for a minute.
+    stage.restart_master()
 
 
 def _becomes_slave(stage: Stage, node) -> None:
@@ -437,7 +442,7 @@ def _becomes_slave(stage: Stage, node) -> None:
     stage.listed(0, 1)
 
 
-@case("refused: none of haAllowedPeers", RMQHA_MASTER)
+@case("refused: not in haAllowedPeers", RMQHA_MASTER)
 def _not_allowed(stage: Stage) -> Iterator[Row]:
     stage.send()
     stage.restart_master(haAllowedPeers="10.9.9.9")
@@ -448,7 +453,7 @@ def _not_allowed(stage: Stage) -> Iterator[Row]:
     stage.restart_master(haAllowedPeers=None)
 
 
-@case("diverged: the first records are others")
+@case("diverged: its first records differ")
 def _diverged(stage: Stage) -> Iterator[Row]:
     slave = stage.broker(stage.slave_kind, "other", namesrv=None, brokerRole="ASYNC_MASTER")
     first = stage.first_sizes()
@@ -461,7 +466,7 @@ def _diverged(stage: Stage) -> Iterator[Row]:
     stage.restart_master()
 
 
-@case("a bit of its log changes on its disk; `haScrubPromise=1000`", ("rmqha-rmqha",))
+@case("a bit flips in the slave's log on disk; `haScrubPromise=1000`", ("rmqha-rmqha",))
 def _bad_bit(stage: Stage) -> Iterator[Row]:
     stage.send()
     with healthy(stage, haScrubPromise=1000) as slave:
@@ -469,7 +474,7 @@ def _bad_bit(stage: Stage) -> Iterator[Row]:
         yield stage.row("CRITICAL")
 
 
-@case("a bit of the log changes on its master's disk, before it comes", ("rmqha-rmqha", "java-rmqha"))
+@case("a bit flips in the master's log on disk, before it is sent", ("rmqha-rmqha", "java-rmqha"))
 def _bad_bit_of_master(stage: Stage) -> Iterator[Row]:
     stage.send(2)
     stage.flip_bit(stage.master)
@@ -481,7 +486,7 @@ def _bad_bit_of_master(stage: Stage) -> Iterator[Row]:
     stage.restart_master()
 
 
-@case("behind, and catching up through a proxy; `--warn 64KiB`")
+@case("behind, catching up through a slow proxy; `--warn 64KiB`")
 def _behind(stage: Stage) -> Iterator[Row]:
     stage.send(60, 50_000)
     with stage.proxy() as proxy:
@@ -493,7 +498,7 @@ def _behind(stage: Stage) -> Iterator[Row]:
         stage.forget(slave)
 
 
-@case("master killed: its connections end, the name server takes it out")
+@case("master killed: the name server removes it")
 def _master_killed(stage: Stage) -> Iterator[Row]:
     with healthy(stage):
         stage.master.kill()
@@ -503,7 +508,7 @@ def _master_killed(stage: Stage) -> Iterator[Row]:
         stage.listed(0, 1)
 
 
-@case("master stopped by SIGTERM: the name server forgets it")
+@case("master stopped by SIGTERM: it has unregistered")
 def _master_stopped(stage: Stage) -> Iterator[Row]:
     with healthy(stage):
         stage.master.stop()
@@ -538,7 +543,7 @@ def _half_forgotten(stage: Stage) -> Iterator[Row]:
         yield stage.row("CRITICAL", ("--min-slaves", "2"))
 
 
-@case("name server dead")
+@case("name server down")
 def _no_name_server(stage: Stage) -> Iterator[Row]:
     stage.asked = f"127.0.0.1:{free_port()}"
     yield stage.row("UNKNOWN")
@@ -551,7 +556,7 @@ def _frozen_name_server(stage: Stage) -> Iterator[Row]:
         yield stage.row("UNKNOWN")
 
 
-@case("one of two name servers dead")
+@case("one of two name servers down")
 def _one_name_server(stage: Stage) -> Iterator[Row]:
     with healthy(stage), stage.load():
         stage.asked = f"{stage.namesrv.address};127.0.0.1:{free_port()}"
@@ -559,7 +564,7 @@ def _one_name_server(stage: Stage) -> Iterator[Row]:
         stage.asked = stage.namesrv.address
 
 
-@case("one of two name servers is stale: it knows no slave")
+@case("one of two name servers is stale: it lists no slave")
 def _stale_name_server(stage: Stage) -> Iterator[Row]:
     with healthy(stage), stage.load(), stage.second_name_server() as second:
         stage.registered_as(stage.master, 0, second)
@@ -568,7 +573,7 @@ def _stale_name_server(stage: Stage) -> Iterator[Row]:
         stage.asked = stage.namesrv.address
 
 
-@case("connected, but not registered at the name server")
+@case("connected, but not registered with the name server")
 def _not_registered(stage: Stage) -> Iterator[Row]:
     stage.send()
     slave = stage.slave(namesrvAddr=None)
@@ -577,17 +582,17 @@ def _not_registered(stage: Stage) -> Iterator[Row]:
     slave.kill()
 
 
-@case("link passes to the master only, messages come")
+@case("one-way link, from slave to master only, under load")
 def _one_way_to_master(stage: Stage) -> Iterator[Row]:
     yield from _one_way(stage, "stall")
 
 
-@case("link passes to the slave only, messages come")
+@case("one-way link, from master to slave only, under load")
 def _one_way_to_slave(stage: Stage) -> Iterator[Row]:
     yield from _one_way(stage, "deaf")
 
 
-@case("link passes to the slave only, at rest")
+@case("one-way link, from master to slave only, idle")
 def _one_way_at_rest(stage: Stage) -> Iterator[Row]:
     yield from _one_way(stage, "deaf", False)
 
@@ -603,13 +608,13 @@ def _one_way(stage: Stage, mode: str, load: bool = True) -> Iterator[Row]:
         proxy.mode = "pass"
 
 
-@case("a receiver beside a healthy slave, messages come")
+@case("a receiver beside a healthy slave, under load")
 def _receiver(stage: Stage) -> Iterator[Row]:
     with healthy(stage), stage.receiver(), stage.load():
         yield stage.row("WARNING" if stage.master_tells else "OK")
 
 
-@case("a receiver, and no slave")
+@case("a receiver and no slave")
 def _receiver_alone(stage: Stage) -> Iterator[Row]:
     stage.send()
     stage.listed(0)
@@ -617,7 +622,7 @@ def _receiver_alone(stage: Stage) -> Iterator[Row]:
         yield stage.row("CRITICAL")
 
 
-@case("a receiver, and the slave follows nobody")
+@case("a receiver, and the slave follows no master")
 def _receiver_instead(stage: Stage) -> Iterator[Row]:
     stage.send()
     slave = stage.slave(follows=f"127.0.0.1:{free_ha_port()}")
@@ -634,7 +639,7 @@ def _sync_master(stage: Stage) -> Iterator[Row]:
     stage.restart_master(brokerRole="ASYNC_MASTER")
 
 
-@case("registered, and replicates from another master")
+@case("registered, but replicates from another master")
 def _other_master(stage: Stage) -> Iterator[Row]:
     stage.send()
     other = stage.broker(stage.master_kind, "other", brokerName="broker-b", namesrv=None, brokerRole="ASYNC_MASTER")
@@ -646,7 +651,7 @@ def _other_master(stage: Stage) -> Iterator[Row]:
     other.kill()
 
 
-@case("two slaves of one id, messages come")
+@case("two slaves with one brokerId, under load")
 def _one_id(stage: Stage) -> Iterator[Row]:
     with healthy(stage):
         other = stage.slave(1)
@@ -656,7 +661,7 @@ def _one_id(stage: Stage) -> Iterator[Row]:
         stage.forget(other)
 
 
-@case("listed as a slave, and is a master")
+@case("listed as a slave, but is a master")
 def _no_slave_role(stage: Stage) -> Iterator[Row]:
     stage.send()
     other = stage.broker(stage.slave_kind, "other", brokerRole="ASYNC_MASTER", brokerName="broker-b")
@@ -668,7 +673,7 @@ def _no_slave_role(stage: Stage) -> Iterator[Row]:
 
 def make(pair: str, folder: Path, wanted: tuple[str, ...] = (), show: Callable[[str, Row], None] | None = None
          ) -> dict[str, Row]:
-    """The rows of one pair; of all cases, or of those whose title has one of `wanted`."""
+    """Make the rows of one pair: all cases, or those whose title contains one of `wanted`."""
     rows: dict[str, Row] = {}
     stage = Stage(folder, *pair.split("-"))
     try:
@@ -686,20 +691,28 @@ def make(pair: str, folder: Path, wanted: tuple[str, ...] = (), show: Callable[[
 
 
 def read_table(text: str) -> dict[str, list[str]]:
-    """Title -> the cells of the pairs, of the table in the document."""
-    table = text.partition(_BEGIN)[2].partition(_END)[0]
-    lines = [re.split(r"(?<!\\) \| ", line.strip().removeprefix("| ").removesuffix(" |"))
-             for line in table.splitlines()[2:]]
-    return {cells[0]: cells[1:] for cells in lines}
+    """Return title -> the cells of the pairs, from the tables in the document; "-" where a pair has no such row."""
+    made = text.partition(_BEGIN)[2].partition(_END)[0]
+    cells: dict[str, list[str]] = {}
+    for place, section in enumerate(made.split(_SECTION)[1:]):
+        rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+        for title, *row in (re.split(r"(?<!\\) \| ", line.removeprefix("| ").removesuffix(" |")) for line in rows):
+            cells.setdefault(title, ["-"] * len(PAIRS))[place] = "; ".join(row)
+    return cells
 
 
 def render(cells: dict[str, list[str]]) -> str:
-    """The table, as it stands in the document."""
-    return _HEAD + "".join(f"| {title} | {' | '.join(row)} |\n" for title, row in cells.items())
+    """Return a table for each pair, as in the document."""
+    parts = []
+    for place, pair in enumerate(PAIRS):
+        rows = "".join(f"| {title} | {' | '.join(row[place].split('; '))} |\n" for title, row in cells.items()
+                       if row[place] != "-")
+        parts.append(f"{_SECTION}{pair.replace('-', ' master, ').replace('java', 'Java')} slave\n\n{_HEAD}{rows}")
+    return "\n".join(parts)
 
 
 def write(made: dict[str, dict[str, Row]]) -> None:
-    """Put the columns of `made` (by pair) into the document, and keep the others."""
+    """Write the rows of `made` (by pair) into the document, and keep the others."""
     text = DOCUMENT.read_text("utf-8")
     old = read_table(text)
     cells = {title: list(old.get(title, ["-"] * len(PAIRS))) for title in CASES}
@@ -711,7 +724,7 @@ def write(made: dict[str, dict[str, Row]]) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", default=",".join(PAIRS))
     parser.add_argument("--cases", default="")

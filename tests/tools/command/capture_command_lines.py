@@ -1,6 +1,6 @@
-"""Runs the real mqadmin, a JVM for each command line, and writes down its exit code and what it printed.
+"""Run the real mqadmin, one JVM per command line, and record its exit code and output.
 
-`python -m tests.tools.command.capture_command_lines` makes tests/golden/mqadmin_command_lines.json again (a minute).
+`python -m tests.tools.command.capture_command_lines` regenerates tests/golden/mqadmin_command_lines.json in a minute.
 """
 import json
 from pathlib import Path
@@ -28,14 +28,15 @@ COMMAND_LINES = [
 
 
 def capture(args: list[str]) -> dict:
-    """What one run gives."""
+    """Return the result of one run."""
     done = JavaMqadmin(Path("/tmp/mqadmin-golden")).run(*args)
-    errors = "".join(line for line in done.stderr.splitlines(True) if not line.startswith("\t"))  # without the frames
+    # Stack frames are left out.
+    errors = "".join(line for line in done.stderr.splitlines(True) if not line.startswith("\t"))
     return {"args": args, "code": done.returncode, "out": done.stdout, "err": errors}
 
 
 def main() -> None:
-    """Capture all."""
+    """Capture all command lines."""
     GOLDEN.write_text(json.dumps([capture(args) for args in COMMAND_LINES], indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,4 +1,5 @@
-"""Sub-commands about topics, brokers, clusters, name servers, offsets: their rows as JSON, also without masters."""
+"""Sub-commands about topics, brokers, clusters, name servers and offsets: rows as JSON, and clusters without
+masters."""
 import json
 from itertools import islice
 
@@ -25,7 +26,7 @@ from rmqha.tools.command.offset import CloneGroupOffsetCommand, parse_timestamp
 from rmqha.tools.command.sub_command import Heading, JavaException
 from tests.support.wait import wait_until
 
-# Sub-commands about topics, brokers, clusters, name servers, offsets: their rows as JSON, and those without an end.
+# Rows as JSON of sub-commands about topics, brokers, clusters, name servers and offsets, and endless commands.
 
 
 @pytest.fixture
@@ -50,14 +51,14 @@ def test_brokers_are_rows_with_numbers(rows, cluster):
         cluster.master.address, cluster.slave.address}
 
 
-def test_settings_are_rows_with_their_broker(rows, cluster):
+def test_settings_are_rows_that_name_their_broker(rows, cluster):
     settings = {(row["brokerAddr"], row["key"]): row["value"] for row in rows("getBrokerConfig -n {n} -c C")}
     assert settings[cluster.slave.address, "brokerRole"] == "SLAVE"
     assert settings[cluster.master.address, "brokerId"] == "0"
     assert {row["namesrvAddr"] for row in rows("getNamesrvConfig -n {n}")} == {cluster.namesrv}
 
 
-def test_the_titles_name_master_and_slave(cluster, capsys):
+def test_headings_name_master_and_slave(cluster, capsys):
     assert main0(["getBrokerConfig", "-n", cluster.namesrv, "-c", "C"]) == 0
     printed = capsys.readouterr().out.splitlines()
     master, slave = cluster.master.address, cluster.slave.address
@@ -81,7 +82,7 @@ def test_topics_and_queues_are_rows(rows, cluster):
     assert stats["consumerGroup"] is None and stats["accumulation"] == 0
 
 
-def test_a_topic_that_was_made_is_a_document(rows):
+def test_created_topic_is_a_document(rows):
     made, = rows("updateTopic -n {n} -b {b} -t Made -r 3 -w 2")
     assert (made["topicName"], made["readQueueNums"], made["writeQueueNums"]) == ("Made", 3, 2)
     wait_until(lambda: {"topic": "Made"} in rows("topicList -n {n}"), 60_000, "the topic at the name server")
@@ -89,7 +90,7 @@ def test_a_topic_that_was_made_is_a_document(rows):
     assert changed["perm"] == 4
 
 
-def test_offsets_are_rows_before_and_after(rows, cluster):
+def test_offsets_are_rows_with_old_and_new_values(rows, cluster):
     admin = DefaultMQAdminExt(cluster.namesrv)
     try:
         for queue in admin.examine_topic_stats("T").offsetTable:
@@ -101,7 +102,8 @@ def test_offsets_are_rows_before_and_after(rows, cluster):
     back = rows("resetOffsetByTime -n {n} -g G -t T -s 2020-01-01#00:00:00:000")
     assert [row["rollbackOffset"] for row in back] == [0] * len(skipped)
     assert [row["queueId"] for row in back] == list(range(len(skipped)))
-    for broker in (cluster.master, cluster.slave):  # for the other tests the topic has no group
+    # The other tests expect that no group has the topic.
+    for broker in (cluster.master, cluster.slave):
         broker.controller.consumer_offset_manager.offset_table.pop("T@G", None)
 
 
@@ -112,7 +114,7 @@ def test_exports_name_their_file(rows, tmp_path):
         assert json.loads(file.read_text("utf-8"))
 
 
-def test_metrics_of_a_cluster_without_a_master_say_who_lacks_it(cluster, capsys, monkeypatch, tmp_path):
+def test_metrics_of_a_cluster_name_brokers_without_a_master(cluster, capsys, monkeypatch, tmp_path):
     asked = DefaultMQAdminExt.examine_broker_cluster_info
 
     def without_masters(admin):
@@ -127,7 +129,7 @@ def test_metrics_of_a_cluster_without_a_master_say_who_lacks_it(cluster, capsys,
     assert not list(tmp_path.iterdir())
 
 
-def test_a_broker_that_does_not_answer_does_not_end_a_list(cluster, capsys, monkeypatch):
+def test_broker_that_does_not_answer_does_not_end_a_list(cluster, capsys, monkeypatch):
     wait_until(lambda: listed(cluster, capsys) == 2, 60_000, "both brokers at the name server")
     asked = DefaultMQAdminExt.fetch_broker_runtime_stats
     monkeypatch.setattr(DefaultMQAdminExt, "fetch_broker_runtime_stats", lambda admin, addr: asked(
@@ -144,7 +146,7 @@ def listed(cluster, capsys):
     return len(capsys.readouterr().out.splitlines())
 
 
-def test_the_list_of_clusters_comes_again_and_again(cluster, monkeypatch):
+def test_cluster_list_is_repeated_with_an_interval(cluster, monkeypatch):
     slept = []
     monkeypatch.setattr("time.sleep", slept.append)
     command_line = commons_cli.parse(ClusterListSubCommand.build_commandline_options(), ["-m", "-i", "7"])
@@ -166,7 +168,7 @@ def test_queues_of_a_topic_and_a_group_on_many_brokers_are_added_up():
     assert merged_groups(groups) == {"g": SubscriptionGroupConfig("g", retryQueueNums=3, retryMaxTimes=3)}
 
 
-def test_times_are_now_numbers_or_dates():
+def test_times_are_parsed_as_now_a_number_or_a_date():
     assert (parse_timestamp("now"), parse_timestamp("-1"), parse_timestamp("17")) == (-1, -1, 17)
     assert parse_timestamp("2020-01-01#00:00:00:007") % 1000 == 7
     for text in ("", "soon", "2020-01-01", "2020-01-01#00:00:00", "2020-13-01#00:00:00:000", "9" * 20):
@@ -174,14 +176,14 @@ def test_times_are_now_numbers_or_dates():
             parse_timestamp(text)
 
 
-# Commands on a cluster in which brokers have no master, or no address: no question goes to a name server instead.
+# Clusters in which brokers have no master, or no address: their requests must not go to a name server instead.
 
 BROKERS = {"a": BrokerData("C", "a", {1: "a1:1"}), "b": BrokerData("C", "b", {0: "b0:1", 1: "b1:1"}),
            "c": BrokerData("C", "c", {1: "c1:1", 2: "c2:1"}), "d": BrokerData("C", "d", {})}
 
 
 class Admin:
-    """Answers for the brokers above, and notes whom it asked."""
+    """Answers for the brokers above, and records the queried addresses."""
 
     def __init__(self):
         self.asked = []
@@ -217,7 +219,7 @@ def admin():
 
 @pytest.fixture
 def run(admin):
-    """run(command, *args) -> its parts."""
+    """run(command, *args) -> the parts of its output."""
     def execute(command, *args):
         line = commons_cli.parse(command.build_commandline_options(), args)
         return list(command().execute(line, admin))
@@ -243,12 +245,12 @@ def test_only_masters_are_exported_and_all_slaves_are_counted(run, admin, tmp_pa
         "clusterScale": {"namesrvSize": 1, "masterBrokerSize": 1, "slaveBrokerSize": 4}}
 
 
-def test_a_group_is_looked_up_where_brokers_have_addresses(run, admin):
+def test_group_is_looked_up_only_at_brokers_with_addresses(run, admin):
     assert [part.value["brokerName"] for part in run(GetConsumerConfigSubCommand, "-g", "G")] == ["a", "b", "c"]
     assert len(admin.asked) == 3 and None not in admin.asked
 
 
-def test_an_offset_for_a_broker_without_an_address_is_an_error_that_names_it(run, admin):
+def test_offset_change_at_a_broker_without_an_address_is_an_error_that_names_it(run, admin):
     with pytest.raises(JavaException, match="brokerName=d, queueId=0.*no address of this broker"):
         run(CloneGroupOffsetCommand, "-s", "G", "-d", "H", "-t", "T")
     assert admin.asked == [("b0:1", "H", "b", 5)]

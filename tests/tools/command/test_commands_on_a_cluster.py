@@ -64,7 +64,7 @@ def asked(tmp_path_factory):
 
 
 def stored_offsets(consumer, broker):
-    """How far the group has come in each queue, once its consumer has told the broker."""
+    """Return the group's offset in each queue, once its consumer has reported them to the broker."""
     consumer.default_mq_push_consumer_impl.persist_consumer_offset()
     offsets = broker.controller.consumer_offset_manager
     return [offsets.query_offset(GROUP, TOPIC, queue_id) for queue_id in range(2)]
@@ -80,7 +80,7 @@ def routed(namesrv):
 
 @pytest.fixture(autouse=True)
 def bodies(tmp_path, monkeypatch):
-    """Bodies of messages go to a folder of the test: RocketMQ's belongs to the user who has printed one first."""
+    """Write message bodies to a folder of the test: RocketMQ's belongs to the first user who printed one."""
     monkeypatch.setattr(message_query, "BODY_FOLDER", tmp_path / "bodies")
 
 
@@ -106,7 +106,7 @@ def test_a_message_is_found_by_key_by_offset_and_by_both_ids(rows):
 
 
 def wait_for(ask):
-    """What `ask` answers when it answers something; it may fail until then."""
+    """Return the result of `ask` once it is not empty; until then it may fail."""
     found = []
 
     def answered():
@@ -119,7 +119,7 @@ def wait_for(ask):
     return found
 
 
-def test_a_message_is_consumed_or_filtered_when_the_groups_offset_is_behind_it(rows):
+def test_message_before_the_groups_offset_is_consumed_or_filtered(rows):
     def tracks(offset, queue):
         found = rows(f"queryMsgByOffset -n {{n}} -t Orders -b broker-a -i {queue} -o {offset}")
         return [row["trackType"] for row in found if row.get("consumerGroup") == GROUP]
@@ -137,7 +137,7 @@ def test_printed_messages_are_objects_with_their_bodies(rows):
             ] == ["k1", "k3"]
 
 
-def test_sends_tell_where_messages_went(rows):
+def test_sends_print_the_queue_of_each_message(rows):
     (sent,) = rows("sendMessage -n {n} -t broker-a -p text -b broker-a -i 0")
     assert (sent["brokerName"], sent["queueId"], sent["sendStatus"]) == ("broker-a", 0, "SEND_OK")
     *sends, average = rows("checkMsgSendRT -n {n} -t broker-a -a 3")
@@ -145,7 +145,7 @@ def test_sends_tell_where_messages_went(rows):
     assert [row["sendStatus"] for row in rows("sendMsgStatus -n {n} -b broker-a -c 2")] == ["SEND_OK"] * 2
 
 
-def test_a_consumer_shows_what_it_does_and_consumes_a_message_on_demand(rows, tmp_path, monkeypatch):
+def test_consumer_reports_its_state_and_consumes_a_message_on_demand(rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     client, *subscriptions, kinds = rows("consumerConnection -n {n} -g readers")
     assert {each["topic"]: each["subExpression"] for each in subscriptions} == {TOPIC: "TagA", "%RETRY%readers": "*"}
@@ -164,7 +164,7 @@ def test_a_consumer_shows_what_it_does_and_consumes_a_message_on_demand(rows, tm
     assert result["consumeResult"] == "CR_SUCCESS"
 
 
-def test_progress_counts_what_is_left_and_who_has_the_queue(rows):
+def test_progress_counts_remaining_messages_and_names_each_queues_client(rows):
     *queues, total = rows("consumerProgress -n {n} -g readers -s true")
     assert total["diffTotal"] == 0
     assert {(row["queueId"], row["diff"]) for row in queues if row["topic"] == TOPIC} == {(0, 0), (1, 0)}
@@ -173,7 +173,7 @@ def test_progress_counts_what_is_left_and_who_has_the_queue(rows):
     assert (groups[GROUP]["count"], groups[GROUP]["type"], groups[GROUP]["model"]) == (1, "PUSH", "CLUSTERING")
 
 
-def test_groups_are_made_shown_and_deleted(rows, asked):
+def test_groups_are_created_shown_and_deleted(rows, asked):
     assert rows("updateSubGroup -n {n} -c C -g mine -r 3")[0]["retryMaxTimes"] == 3
     (config,) = rows("getConsumerConfig -n {n} -g mine")
     assert (config["clusterName"], config["brokerName"], config["retryMaxTimes"]) == ("C", "broker-a", 3)
@@ -203,7 +203,7 @@ def test_failures_have_an_exit_code_with_json_and_none_without(asked, capsys):
 
 
 def executed(command, namesrv, *args):
-    """What a command yields."""
+    """Return the parts that a command yields."""
     admin = DefaultMQAdminExt(namesrv)
     try:
         yield from command.execute(commons_cli.parse(command.options_to_parse(), args), admin)
@@ -211,7 +211,7 @@ def executed(command, namesrv, *args):
         admin.shutdown()
 
 
-def test_response_times_of_a_cluster_come_round_after_round(asked):
+def test_response_times_of_a_cluster_are_printed_every_round(asked):
     parts = executed(CLusterSendMsgRTCommand(), asked[0], "-a", "2", "-i", "0")
     rounds = list(islice((part for part in parts if isinstance(part, Row)), 2))
     parts.close()
@@ -225,7 +225,7 @@ def test_response_times_of_a_cluster_come_round_after_round(asked):
 
 
 class Recorder(DefaultMonitorListener):
-    """Keeps what it hears."""
+    """Records its calls."""
 
     def __init__(self):
         self.heard = []
@@ -247,7 +247,7 @@ class Recorder(DefaultMonitorListener):
         self.heard.append("end")
 
 
-def test_the_monitor_tells_how_far_groups_are_behind_and_what_they_lost(asked):
+def test_monitor_reports_the_lag_of_groups_and_lost_messages(asked):
     listener = Recorder()
     service = MonitorService(MonitorConfig(asked[0]), listener)
     service.start()
@@ -269,7 +269,7 @@ def test_the_monitor_tells_how_far_groups_are_behind_and_what_they_lost(asked):
         service.shutdown()
 
 
-def test_monitoring_ends_when_the_user_interrupts_it(asked, tmp_path):
+def test_monitoring_ends_on_an_interrupt(asked, tmp_path):
     process = subprocess.Popen(
         start_as.command(patience.command(["-m", "rmqha.tools.command.mq_admin_startup", "startMonitoring", "-n",
                                            asked[0]]), ctrl_c=True),
@@ -285,7 +285,7 @@ def test_monitoring_ends_when_the_user_interrupts_it(asked, tmp_path):
     assert (process.returncode, errors) == (130, "")
 
 
-def test_monitoring_ends_when_it_is_told_to(asked):
+def test_monitoring_ends_on_request(asked):
     command = StartMonitoringSubCommand()
     command.end()
     assert list(executed(command, asked[0])) == []

@@ -1,4 +1,4 @@
-"""mqadmin's command lines, and what sub-commands about messages read and write, without a broker."""
+"""mqadmin's command lines, and the input and output of sub-commands about messages, without a broker."""
 import json
 import os
 import subprocess
@@ -39,11 +39,12 @@ from rmqha.tools.command.sub_command import Document, Heading, SubCommand, Table
 from rmqha.tools.command.sub_commands import SUB_COMMANDS
 from tests.tools.command.capture_command_lines import GOLDEN
 
-# mqadmin's command lines: those captured from the real one, rmqha's own options, and any text at all.
+# mqadmin's command lines: those captured from the real one, rmqha's own options, and random text.
 
 ROOT = Path(__file__).resolve().parents[3]
 CAPTURED = [captured for captured in json.loads(GOLDEN.read_text("utf-8"))
-            if captured["args"] != ["help"]]  # rmqha lists the commands, the original knows no command help
+            # rmqha lists the commands where the original does not know the command help.
+            if captured["args"] != ["help"]]
 NUMBERS = Table("%-8s%4d%8.2f\n", {"name": "#Name", "count": "#N", "rate": "#Rate"})
 
 
@@ -70,7 +71,7 @@ class Printing(SubCommand):
 
 
 class Ordered(Printing):
-    """Has an -o of its own."""
+    """Has its own -o option."""
 
     command_name = "ordered"
     options = (commons_cli.option("o", "order", "order"),)
@@ -82,7 +83,7 @@ def printing(monkeypatch):
 
 
 @pytest.mark.parametrize("captured", CAPTURED, ids=lambda captured: " ".join(captured["args"]) or "nothing")
-def test_exit_code_and_output_are_those_of_the_original(captured, capsys, monkeypatch):
+def test_exit_code_and_output_match_the_original(captured, capsys, monkeypatch):
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     code = main0(captured["args"])
     printed = capsys.readouterr()
@@ -90,7 +91,7 @@ def test_exit_code_and_output_are_those_of_the_original(captured, capsys, monkey
     if "usage:" in captured["out"] and captured["args"] != ["exportMetadata", "-n", "127.0.0.1:1"]:
         explained, own = printed.out[:len(captured["out"])], printed.out[len(captured["out"]):]
         assert explained == captured["out"]
-        assert own.endswith("--output json or --json prints rows and documents as JSON, an object a line.\n")
+        assert own.endswith("--output json or --json prints rows and documents as JSON, one object per line.\n")
     elif captured["args"]:
         assert printed.out == captured["out"]
     if code == 0:
@@ -107,13 +108,13 @@ def test_rows_and_documents_are_json_and_the_rest_goes_to_standard_error(printin
         assert printed.err == "before\n"
 
 
-def test_text_has_columns_as_printf_makes_them(printing, capsys):
+def test_text_has_columns_formatted_like_printf(printing, capsys):
     assert main0(["printing", "-o", "text"]) == 0
     assert capsys.readouterr().out == (
         "before\n#Name     #N   #Rate\na          1    0.50\nbb        20    2.35\n{a\n}\n---\n")
 
 
-def test_a_failed_command_has_exit_code_0_as_the_originals_and_1_with_json(printing, capsys):
+def test_failed_command_has_exit_code_0_like_the_original_and_1_with_json(printing, capsys):
     told = ("org.apache.rocketmq.tools.command.SubCommandException: Printing command failed\n"
             'Caused by: java.lang.NumberFormatException: For input string: "x"\n')
     assert main0(["printing", "-f"]) == 0
@@ -122,26 +123,26 @@ def test_a_failed_command_has_exit_code_0_as_the_originals_and_1_with_json(print
     assert told in capsys.readouterr().err
 
 
-def test_a_command_with_its_own_o_keeps_it(printing, capsys):
+def test_command_with_its_own_o_option_keeps_it(printing, capsys):
     assert main0(["ordered", "-o", "json"]) == 0
     assert capsys.readouterr().out.startswith("before\n")
     assert main0(["ordered", "-o", "x", "--output", "json"]) == 0
     assert capsys.readouterr().out.startswith("{")
 
 
-def test_an_output_that_is_neither_text_nor_json_is_refused(printing, capsys):
+def test_unknown_output_format_is_refused(printing, capsys):
     assert main0(["printing", "-o", "yaml"]) == 1
-    assert "--output yaml: text or json" in capsys.readouterr().err
+    assert "--output yaml: must be text or json" in capsys.readouterr().err
 
 
-def test_a_missing_option_is_named(capsys):
+def test_missing_option_is_named(capsys):
     assert main0(["updateTopic", "-b", "x"]) == 1
     assert capsys.readouterr().err == "Missing required option: t\n"
     assert main0(["updateTopic", "-t", "x"]) == 1
     assert capsys.readouterr().err == "Missing required option: -b | -c\n"
 
 
-def test_the_program_writes_its_logs_into_files_and_ends_with_a_reader_that_goes_away(tmp_path):
+def test_program_logs_to_files_and_ends_when_its_reader_closes_the_pipe(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "ROCKETMQ_LOG_DIR": str(tmp_path)}
     done = subprocess.run([ROOT / "bin" / "mqadmin", "topicList", "-n", "127.0.0.1:1"], capture_output=True, text=True,
                           timeout=600, check=True, env=env)
@@ -163,18 +164,18 @@ def test_help_lists_the_commands_and_explains_one(asked, capsys):
     assert capsys.readouterr().out.startswith("usage: mqadmin topicRoute ")
 
 
-def test_it_tells_its_version(capsys):
+def test_it_prints_its_version(capsys):
     assert main0(["--version"]) == 0 and capsys.readouterr().out == f"mqadmin {__version__}\n"
 
 
-def test_names_are_found_in_whatever_case_and_by_alias():
+def test_commands_are_found_in_any_case_and_by_alias():
     assert find_sub_command("TOPICroute").command_name == "topicRoute"
     assert find_sub_command("deleteACCESSconfig").command_name == "deleteAclConfig"
     assert find_sub_command("topic") is None
 
 
 @pytest.mark.parametrize("listed", SUB_COMMANDS, ids=lambda listed: listed.command_name)
-def test_the_list_says_what_the_commands_say(listed):
+def test_list_matches_the_descriptions_of_the_commands(listed):
     command = listed.load()
     assert (listed.command_name, listed.command_alias, listed.command_desc) == (
         command.command_name, command.command_alias, command.command_desc)
@@ -187,13 +188,13 @@ def test_no_two_options_of_a_command_share_a_name():
         assert len(set(longs)) == len(longs), command
 
 
-def test_the_page_about_mqadmin_has_each_sub_command_once():
+def test_page_about_mqadmin_lists_each_sub_command_once():
     table = (ROOT / "docs" / "mqadmin.md").read_text("utf-8").partition("| sub-command |")[2].partition("\n\n")[0]
     named = [name for row in table.splitlines()[2:] for name in row.split("|")[1].replace(",", " ").split()]
     assert sorted(named) == sorted(command.command_name for command in SUB_COMMANDS)
 
 
-def test_accounts_come_from_tools_yml(tmp_path, monkeypatch):
+def test_credentials_come_from_tools_yml(tmp_path, monkeypatch):
     pytest.importorskip("yaml")
     monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path))
     assert mq_admin_startup.get_acl_rpc_hook() is None
@@ -207,7 +208,7 @@ TOKENS = st.lists(st.one_of(st.text(max_size=6), st.sampled_from(
 
 
 @given(st.sampled_from(SUB_COMMANDS), TOKENS)
-def test_any_command_line_is_read_or_refused(command, tokens):
+def test_any_command_line_is_parsed_or_refused(command, tokens):
     options = command.load().options_to_parse()
     try:
         command_line = commons_cli.parse(options, tokens)
@@ -237,7 +238,7 @@ def test_values_are_read_by_short_and_long_name():
     assert line.text("nothing") is None and not line.has_option("nothing")
 
 
-# What sub-commands about messages read from the command line and write about messages, without a broker.
+# The input of sub-commands about messages, and their text for messages, without a broker.
 
 MOMENTS = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1))
 LONGS = st.integers(-1 << 63, (1 << 63) - 1)
@@ -245,19 +246,19 @@ HOSTS = st.one_of(st.ip_addresses().map(str)).flatmap(lambda host: st.tuples(st.
 
 
 @given(LONGS)
-def test_milliseconds_are_taken_as_they_are(millis):
+def test_milliseconds_are_taken_unchanged(millis):
     assert timestamp_format(str(millis)) == millis
 
 
 @given(MOMENTS, st.integers(0, 999))
-def test_dates_are_moments_of_local_time(moment, millis):
+def test_dates_are_read_as_local_time(moment, millis):
     moment = moment.replace(microsecond=0, fold=0)
     text = moment.strftime("%Y-%m-%d#%H:%M:%S") + f":{millis:03d}"
     assert timestamp_format(text) == int(moment.timestamp()) * 1000 + millis
 
 
 @given(st.one_of(st.text(), st.from_regex(r"[0-9]{1,5}-[0-9]{1,3}-[0-9]{1,3}#[0-9:]{1,12}", fullmatch=True)))
-def test_any_other_text_is_told_to_be_no_moment(text):
+def test_any_other_text_is_reported_as_an_invalid_time(text):
     try:
         assert -1 << 63 <= timestamp_format(text) < 1 << 63
     except TimestampError as error:
@@ -266,25 +267,25 @@ def test_any_other_text_is_told_to_be_no_moment(text):
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-45#00:00:00:000", "2026-01-01 00:00:00:000", "1e3", "٣",
                                   "2026-02-30#00:00:00:000", "99999999999999999999", "2026-01-01#00:00:00:0000"])
-def test_no_moments(text):
+def test_invalid_times(text):
     with pytest.raises(TimestampError):
         timestamp_format(text)
 
 
 @given(st.lists(st.text("0123456789ABCDEF", min_size=1)), st.text(" ,", max_size=3))
-def test_ids_stand_between_commas(ids, filling):
+def test_ids_are_separated_by_commas(ids, filling):
     assert split_ids(f" {filling},".join(ids) + filling) == ids
 
 
 @given(st.sets(st.builds(MessageQueue, st.text(max_size=5), st.text(max_size=5), st.integers(0, 50)), max_size=40))
-def test_queues_in_javas_order_are_the_same_queues_whatever_order_they_came_in(queues):
+def test_javas_order_of_queues_does_not_depend_on_the_input_order(queues):
     ordered = in_java_order(queues, TopicRouteData())
     assert sorted(ordered) == sorted(queues)
     assert in_java_order(reversed(ordered), TopicRouteData()) == ordered
 
 
-def test_queues_are_listed_as_javas_mqadmin_lists_them():
-    # as allocateMQ printed the queues of a topic on two brokers, whose route named broker-b first
+def test_queues_are_listed_in_the_order_of_javas_mqadmin():
+    # The output of allocateMQ for a topic on two brokers, whose route named broker-b first.
     queues = [MessageQueue("Orders", f"broker-{broker}", number) for broker in "ab" for number in range(4)]
     route = TopicRouteData(queueDatas=[QueueData("broker-b"), QueueData("broker-a")])
     assert [(queue.brokerName[-1], queue.queueId) for queue in in_java_order(queues, route)] == [
@@ -298,7 +299,7 @@ def message(kind=MessageExt, **fields):
     return msg
 
 
-def test_a_message_is_written_as_javas_to_string_writes_it():
+def test_message_is_formatted_like_javas_to_string():
     msg = message(MessageClientExt, broker_name="b", queue_id=1, store_size=2, queue_offset=3, sys_flag=4,
                   born_timestamp=5, store_timestamp=6, offset_msg_id="AB", commit_log_offset=7, body_crc=8,
                   reconsume_times=9, prepared_transaction_offset=10, flag=11, body=b"a\xff",
@@ -322,12 +323,12 @@ def test_any_message_has_a_text_and_fields(body, properties, host, number):
 @pytest.mark.parametrize(("host", "text"), [
     (("10.0.0.1", 9), "/10.0.0.1:9"), (("::1", 9), "/[0:0:0:0:0:0:0:1]:9"), (None, "null"),
     (("fe80::a0:1", 65535), "/[fe80:0:0:0:0:0:a0:1]:65535")])
-def test_hosts_are_written_as_java_writes_them(host, text):
+def test_hosts_are_formatted_like_javas(host, text):
     assert host_text(host) == text
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", ".", "", "a\0b", "a/b"])
-def test_an_id_that_leads_elsewhere_does_not_name_the_bodys_file(name, tmp_path, monkeypatch):
+def test_id_with_a_path_does_not_name_the_bodys_file(name, tmp_path, monkeypatch):
     monkeypatch.setattr(message_query, "BODY_FOLDER", tmp_path / "bodies")
     msg = message(MessageClientExt, offset_msg_id="ABCD", body=b"body", properties={"UNIQ_KEY": name})
     assert message_query.create_body_file(msg) == tmp_path / "bodies" / "ABCD"
@@ -335,7 +336,7 @@ def test_an_id_that_leads_elsewhere_does_not_name_the_bodys_file(name, tmp_path,
 
 
 @pytest.mark.parametrize("what", ["a link to a file", "a link to nothing", "a hard link", "a pipe", "a file"])
-def test_a_body_is_not_written_into_what_has_its_name(what, tmp_path, monkeypatch):
+def test_body_replaces_an_existing_file_or_link_of_its_name(what, tmp_path, monkeypatch):
     folder, other = tmp_path / "bodies", tmp_path / "other"
     monkeypatch.setattr(message_query, "BODY_FOLDER", folder)
     folder.mkdir()
@@ -353,7 +354,7 @@ def test_a_body_is_not_written_into_what_has_its_name(what, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("uid, is_refused", [(12345, True), (None, False), (0, False)])
-def test_a_folder_that_another_user_has_linked_is_not_followed(uid, is_refused, tmp_path, monkeypatch):
+def test_folder_linked_by_another_user_is_not_followed(uid, is_refused, tmp_path, monkeypatch):
     real = os.lstat
     folder = tmp_path / "rocketmq"
     (tmp_path / "elsewhere").mkdir()
@@ -382,7 +383,7 @@ def test_bodies_of_messages_with_one_id_are_numbered(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("client_id", "name"), [
     ("10.0.0.1@9", "10.0.0.1@9"), ("../../x", ".._.._x"), ("..", "_.."), ("a/b", "a_b")])
-def test_a_clients_file_stays_in_its_folder(client_id, name, tmp_path):
+def test_clients_file_stays_in_its_folder(client_id, name, tmp_path):
     file = write_info(tmp_path / "1", Connection(client_id), ConsumerRunningInfo())
     assert Path(file) == tmp_path / "1" / name
     assert "#Consumer Properties#" in Path(file).read_text("utf-8")
@@ -392,14 +393,14 @@ def command_line(command, *args):
     return parse(command.options_to_parse(), args)
 
 
-def test_a_group_gets_defaults_for_what_is_not_given():
+def test_missing_group_settings_get_defaults():
     config = subscription_group_config(command_line(UpdateSubGroupSubCommand, "-g", " mine "))
     assert (config.groupName, config.consumeEnable, config.consumeFromMinEnable, config.consumeBroadcastEnable,
             config.retryMaxTimes) == ("mine", True, False, False, 16)
 
 
 @given(st.lists(st.sampled_from(["-s", "-m", "-d", "-q", "-r", "-i", "-w", "-a"]), unique=True), st.text())
-def test_any_group_is_described_or_refused_as_no_number(names, text):
+def test_any_group_is_described_or_its_invalid_number_refused(names, text):
     args = [part for name in names for part in (name, f"={text}")]
     try:
         config = subscription_group_config(command_line(UpdateSubGroupSubCommand, "-g", "g", *args))
@@ -427,16 +428,16 @@ def test_permissions_of_an_account_are_lists_and_its_text_has_no_secret():
     ([], Wanted("T", 128, None, 0, 0, 0)),
     (["-b", "b", "-i", "2", "-o", "3", "-c", "4", "-s", "1", "-e", "2"],
      Wanted("T", 4, MessageQueue("T", "b", 2), 3, 1, 2))])
-def test_what_to_consume(args, answer):
+def test_range_to_consume_is_parsed(args, answer):
     assert wanted_messages(command_line(ConsumeMessageCommand, "-t", "T", *args)) == answer
 
 
 @pytest.mark.parametrize(("size", "length"), [(0, 0), (1, 11), (11, 11), (12, 22), (128, 132)])
-def test_messages_to_a_broker_are_whole_pieces(size, length):
+def test_messages_to_a_broker_consist_of_whole_pieces(size, length):
     assert len(build_message("broker-a", size).body) == length
 
 
-def test_the_first_send_does_not_count_for_the_average_and_failures_are_counted():
+def test_average_leaves_out_the_first_send_and_failures_are_counted():
     times = ResponseTimes([1000, 2, 5], [True, True, True])
     assert (times.average(), times.average_text()) == (3.5, "3.50")
 

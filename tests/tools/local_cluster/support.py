@@ -1,4 +1,4 @@
-"""The commands as people run them, in processes of their own, which are forked from a warm one."""
+"""Helpers that run the commands as users do, in their own processes, which are forked from a warm one."""
 import json
 import os
 import subprocess
@@ -13,18 +13,18 @@ from tests.support.sources import ROOT
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Of somebody whose home is `home`."""
+    """Return the environment of a user whose home is `home`."""
     kept = {key: value for key, value in os.environ.items() if key not in ("RMQHA_DIR", "NAMESRV_ADDR")}
     return {**kept, "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(home), "HOME": str(home)}
 
 
 def command(*arguments: object) -> list[str]:
-    """The command line of `rmqha ...`."""
+    """Return the command line of `rmqha ...`."""
     return [sys.executable, "-m", "rmqha.tools.rmqha_command", *map(str, arguments)]
 
 
 def rmqha(home: Path, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run `rmqha ...`; AssertionError when its exit code is another than `code`."""
+    """Run `rmqha ...`; raise an AssertionError when its exit code is not `code`."""
     result = warm.run(command(*arguments), environment(home), home, 600)
     assert result.returncode == code, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
@@ -32,7 +32,7 @@ def rmqha(home: Path, *arguments: object, code: int = 0) -> subprocess.Completed
 
 
 def nodes(home: Path, *arguments: object, code: int = 0) -> dict[str, dict]:
-    """What `rmqha ps -o json` tells, by name; called in this process, since that is faster."""
+    """Return the output of `rmqha ps -o json` by name; called in this process, since that is faster."""
     result = CliRunner().invoke(rmqha_command, ["ps", "-o", "json", *map(str, arguments)],
                                 env={**environment(home), "RMQHA_DIR": None})
     assert result.exit_code == code, result.output

@@ -1,4 +1,4 @@
-"""`rmqha up --auto-failover` and what shows, checks and switches such a cluster: real processes, ended at the end."""
+"""`rmqha up --auto-failover`, and commands that show, check and switch such a cluster of real processes."""
 import json
 
 import pytest
@@ -17,7 +17,7 @@ NAMES = ["namesrv", "controller", "broker-a", "broker-a-s"]
 
 @pytest.fixture
 def home(tmp_path):
-    """A home folder whose clusters are ended in any case."""
+    """A home folder whose clusters are stopped in any case."""
     yield tmp_path
     for described in tmp_path.rglob("cluster.json"):
         for node in load(described.parent).nodes:
@@ -30,7 +30,7 @@ def roles(home, code=0):
 
 
 def send(address):
-    """Send some; each is acknowledged in the end."""
+    """Send some messages; each is acknowledged in the end."""
     with DefaultMQProducer("group", address) as producer:
         for _ in range(5):
             send_until_stored(producer, Message("T", b"x"))
@@ -40,7 +40,7 @@ def status(home, address):
     return json.loads(rmqha(home, "ha", "status", "-n", address, "-o", "json").stdout)[0]
 
 
-def test_a_controller_replaces_a_master_and_the_tools_show_it(home):
+def test_controller_replaces_a_master_and_the_tools_show_it(home):
     printed = rmqha(home, "up", "--wait", "--print-env", "--masters", 1, "--slaves", 1, "--auto-failover").stdout
     address = printed.splitlines()[0].removeprefix("export NAMESRV_ADDR=")
     first = nodes(home)
@@ -67,9 +67,10 @@ def test_a_controller_replaces_a_master_and_the_tools_show_it(home):
         assert f"`rmqha ha switch {master}`" in rmqha(home, "ha", *args, code=2).stderr
     logged = rmqha(home, "logs", "controller").stdout
     assert "broker-a" in logged
-    assert "is the master already" in rmqha(home, "ha", "switch", slave).stdout
+    assert "is already the master" in rmqha(home, "ha", "switch", slave).stdout
 
-    with DefaultMQProducer("group", address) as producer:  # one that comes now might find no master yet
+    # A producer that starts now might not find a master yet.
+    with DefaultMQProducer("group", address) as producer:
         send_until_stored(producer, Message("T", b"x"))
         for node in load(home / "rmqha" / "default").replicas:
             if node.name == "broker-a-s":
@@ -77,7 +78,7 @@ def test_a_controller_replaces_a_master_and_the_tools_show_it(home):
         for _ in range(5):
             send_until_stored(producer, Message("T", b"x"))
     assert roles(home, code=1)["broker-a"] == ("MASTER", "running") and roles(home, code=1)["broker-a-s"][1] == "ended"
-    refused = rmqha(home, "ha", "switch", slave, "--timeout", 0, code=2).stderr  # nobody answers there
+    refused = rmqha(home, "ha", "switch", slave, "--timeout", 0, code=2).stderr  # nothing answers there
     assert "can't be reached" in refused
     wait_until(lambda: "no other replica may become the master" in rmqha(
         home, "check", "controller", "-a", controller, "-b", "broker-a", code=1).stdout, 60_000, "a warning")
@@ -85,13 +86,13 @@ def test_a_controller_replaces_a_master_and_the_tools_show_it(home):
     assert roles(home)["broker-a-s"] == ("SLAVE", "running")
     text = rmqha(home, "down").stdout
     assert text.splitlines() == [f"{name} stopped" for name in ("controller", "broker-a", "broker-a-s", "namesrv")]
-    rmqha(home, "up", "--wait")  # with what the controller had decided
+    rmqha(home, "up", "--wait")  # with the roles that the controller has assigned
     assert status(home, address)["failover"]["master_epoch"] >= 3
     rmqha(home, "down", "--purge")
 
 
 @in_all
-def test_what_nobody_leads_is_critical(home):
+def test_name_without_a_master_is_critical(home):
     rmqha(home, "up", "--wait", "--masters", 1, "--slaves", 0, "--auto-failover")
     layout = load(home / "rmqha" / "default")
     find(layout.controllers[0]).kill()

@@ -1,4 +1,4 @@
-"""Folders, their cluster.json and config files, and the lock."""
+"""Cluster folders, their cluster.json and config files, and the lock."""
 import json
 import os
 import re
@@ -25,7 +25,7 @@ from rmqha.tools.rmqha_command import rmqha
 
 @pytest.fixture(autouse=True)
 def data_home(tmp_path, monkeypatch):
-    """Named clusters lie in here."""
+    """The folder that contains the named clusters."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("RMQHA_DIR", raising=False)
     return tmp_path / "data" / "rmqha"
@@ -57,20 +57,20 @@ def test_folder_is_chosen_by_dir_then_name_then_environment(tmp_path, data_home,
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "-x", "a b"])
-def test_name_that_is_none_is_refused(name):
+def test_invalid_name_is_refused(name):
     with pytest.raises(ClusterError, match="letters, digits"):
         cluster_folder.chosen(None, name)
 
 
-def test_dir_and_name_together_are_a_wrong_usage(tmp_path):
+def test_dir_and_name_together_are_a_usage_error(tmp_path):
     for command in ("up", "down", "ps", "logs"):
         result = CliRunner().invoke(rmqha, [command, "--dir", str(tmp_path), "--name", "x"])
-        assert result.exit_code == 2 and "give either --dir or --name" in result.output
+        assert result.exit_code == 2 and "--dir and --name exclude each other" in result.output
 
 
 @pytest.mark.parametrize("shape", [
     Shape(), Shape(1, 0, False, "normal"), Shape(3, 2, True), Shape(2, 1, metrics=True)], ids=str)
-def test_each_server_has_its_ports_and_a_config_that_a_broker_takes(tmp_path, shape):
+def test_each_server_has_its_ports_and_a_valid_config(tmp_path, shape):
     found = made(tmp_path, shape)
     assert layout.read(tmp_path) == found and found.shape == shape
     ports = [port for node in found.nodes for port in node.ports]
@@ -95,7 +95,7 @@ def test_each_server_has_its_ports_and_a_config_that_a_broker_takes(tmp_path, sh
 @pytest.mark.parametrize("shape, wanted", [
     (Shape(2, 1, auto_failover=True), ("true", "1")), (Shape(1, 2, metrics=True, auto_failover=True), ("true", "2")),
     (Shape(1, 2, False, auto_failover=True), ("false", "1"))], ids=str)
-def test_a_controller_decides_the_roles_of_a_cluster_with_automatic_failover(tmp_path, shape, wanted):
+def test_controller_decides_the_roles_of_a_cluster_with_automatic_failover(tmp_path, shape, wanted):
     found = made(tmp_path, shape)
     assert layout.read(tmp_path) == found and found.shape == shape and "with automatic failover" in str(shape)
     ports = [port for node in found.nodes for port in node.ports]
@@ -117,7 +117,7 @@ def test_a_controller_decides_the_roles_of_a_cluster_with_automatic_failover(tmp
     assert found.stop_groups == [found.controllers, found.replicas, [found.namesrv]]
 
 
-def test_what_a_controllers_config_file_says_is_newer(tmp_path):
+def test_controllers_config_file_overrides_the_description(tmp_path):
     controller, = made(tmp_path, Shape(1, 1, auto_failover=True)).controllers
     properties = dict(read_config_file(str(controller.config_file)))
     layout.write_config(controller, properties | {"controllerDLegerPeers": "n1-127.0.0.1:7;n0-127.0.0.1:22333"})
@@ -125,12 +125,12 @@ def test_what_a_controllers_config_file_says_is_newer(tmp_path):
     assert again is not None and again.controllers[0].port == 22_333
 
 
-def test_a_cluster_without_a_controller_gets_none_later(tmp_path):
+def test_existing_cluster_gets_no_controller_later(tmp_path):
     made(tmp_path)
     assert "--auto-failover can't change" in fails("up", "--dir", tmp_path, "--auto-failover")
 
 
-def test_what_a_config_file_says_is_newer_and_a_missing_one_is_written_again(tmp_path):
+def test_config_file_overrides_the_description_and_a_missing_one_is_written_again(tmp_path):
     found = made(tmp_path)
     slave = found.slaves[0]
     properties = dict(read_config_file(str(slave.config_file)))
@@ -148,44 +148,44 @@ def test_what_a_config_file_says_is_newer_and_a_missing_one_is_written_again(tmp
 def test_damaged_description_is_an_error_and_nothing_is_deleted(tmp_path, text):
     (tmp_path / "cluster.json").write_text(text)
     for arguments in (["up"], ["ps"], ["down", "--purge"]):
-        assert "cluster.json is none of `rmqha up`'s, or was damaged" in fails(*arguments, "--dir", tmp_path)
+        assert "cluster.json was not written by `rmqha up`, or is damaged" in fails(*arguments, "--dir", tmp_path)
     assert (tmp_path / "cluster.json").read_text() == text
 
 
-def test_description_of_a_later_rmqha_is_an_error(tmp_path):
+def test_description_of_a_later_version_is_an_error(tmp_path):
     (tmp_path / "cluster.json").write_text(json.dumps({"rmqhaCluster": 2}))
-    assert "has format 2, this rmqha knows 1" in fails("up", "--dir", tmp_path)
+    assert "has format 2, but this rmqha supports 1" in fails("up", "--dir", tmp_path)
 
 
-def test_folder_with_other_things_is_left_alone(tmp_path):
+def test_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("years")
-    assert "holds other things" in fails("up", "--dir", tmp_path)
+    assert "is not empty and has no cluster.json" in fails("up", "--dir", tmp_path)
     assert "no cluster in" in fails("down", "--purge", "--dir", tmp_path)
-    assert "is no folder" in fails("up", "--dir", tmp_path / "thesis.txt")
+    assert "is not a folder" in fails("up", "--dir", tmp_path / "thesis.txt")
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
-def test_options_that_a_cluster_can_not_be_changed_by_are_named(tmp_path):
+def test_options_that_cannot_change_an_existing_cluster_are_named(tmp_path):
     made(tmp_path)
     said = fails("up", "--dir", tmp_path, "--masters", 3, "--slaves", 1, "--async", "--port", 25_000)
     assert "a cluster of 2 sync masters with 1 slave each, small" in said
     assert "--masters 3 --async --port 25000 can't change" in said
 
 
-def test_taken_port_is_told_with_who_has_it_and_no_cluster_is_made(tmp_path):
+def test_taken_port_is_reported_with_its_process_and_no_cluster_is_made(tmp_path):
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
         port = taken.getsockname()[1]
         said = fails("up", "--dir", tmp_path, "--port", port)
-        assert f"namesrv can't start: port {port} is taken by pid {os.getpid()}" in said
+        assert f"namesrv can't start: port {port} is in use by pid {os.getpid()}" in said
         made(tmp_path / "old", port=port)
-        assert f"port {port} is taken by pid {os.getpid()}" in fails("up", "--dir", tmp_path / "old")
+        assert f"port {port} is in use by pid {os.getpid()}" in fails("up", "--dir", tmp_path / "old")
     assert set(os.listdir(tmp_path)) == {".lock", "old"}
-    assert "end beyond 65535" in fails("up", "--dir", tmp_path / "new", "--port", 65_530)
+    assert "ports from there, beyond 65535" in fails("up", "--dir", tmp_path / "new", "--port", 65_530)
 
 
-def test_ports_of_named_clusters_that_are_down_are_not_given_again(data_home, monkeypatch):
+def test_ports_of_stopped_named_clusters_are_not_assigned_again(data_home, monkeypatch):
     made(data_home / "one", Shape(1, 0))
     (data_home / "damaged").mkdir()
     (data_home / "damaged" / "cluster.json").write_text("{}")
@@ -194,22 +194,22 @@ def test_ports_of_named_clusters_that_are_down_are_not_given_again(data_home, mo
     two = data_home / "two"
     two.mkdir()
     assert cluster_folder.make_or_load(two, {"masters": 1, "slaves": 0}, None).namesrv.port == 24_000
-    assert "; --name takes one that is there: damaged, one, two" in fails("ps")
+    assert "; existing clusters for --name: damaged, one, two" in fails("ps")
 
 
-def test_environment_is_printed_for_a_shell_whatever_the_folder_is_called(tmp_path, monkeypatch):
+def test_printed_environment_works_in_a_shell_whatever_the_folders_name(tmp_path, monkeypatch):
     monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)
     folder = tmp_path / "it's $HOME; here"
     found = made(folder)
     printed = CliRunner().invoke(rmqha, ["up", "--print-env", "--dir", str(folder)]).output
-    # the second idiom was on the pages once; it exported the first variable alone
+    # The pages once had the second idiom, which exported only the first variable.
     for how in ('eval "$1"', 'eval "export $1"', 'set -a; eval "$1"; set +a'):
         script = how + '; sh -c \'echo "$NAMESRV_ADDR $RMQHA_DIR"\''
         result = subprocess.run(["sh", "-c", script, "sh", printed], capture_output=True, text=True, timeout=600)
         assert (result.stdout, result.stderr) == (f"{found.namesrv.address} {folder}\n", ""), how
 
 
-def test_up_prints_what_the_next_command_needs_to_find_the_cluster(tmp_path, data_home, monkeypatch):
+def test_up_prints_the_arguments_that_later_commands_need(tmp_path, data_home, monkeypatch):
     monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)
     made(data_home / "default", Shape(1, 0), 21_000)
     folder = tmp_path / "of my own"
@@ -228,14 +228,14 @@ def test_up_prints_what_the_next_command_needs_to_find_the_cluster(tmp_path, dat
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Somebody sits there: standard input of CliRunner is a terminal."""
+    """Make the standard input of CliRunner a terminal."""
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: True, raising=False)
 
 
 @pytest.mark.parametrize("from_environment", [False, True])
 @pytest.mark.parametrize("answer", ["n\n", "\n", ""])
-def test_purge_of_a_cluster_that_nobody_named_asks_on_a_terminal(data_home, tmp_path, monkeypatch, terminal,
-                                                                 from_environment, answer):
+def test_purge_of_a_cluster_not_named_asks_on_a_terminal(data_home, tmp_path, monkeypatch, terminal,
+                                                         from_environment, answer):
     folder = tmp_path / "mine" if from_environment else data_home / "default"
     made(folder, Shape(2, 1))
     if from_environment:
@@ -248,7 +248,7 @@ def test_purge_of_a_cluster_that_nobody_named_asks_on_a_terminal(data_home, tmp_
 
 
 @pytest.mark.parametrize("arguments", [["--dir", "HERE"], ["--name", "default"], ["--yes"], ["-y"]])
-def test_purge_that_was_asked_for_by_name_names_the_folder_and_does_not_ask(data_home, terminal, arguments):
+def test_purge_of_a_named_cluster_prints_the_folder_and_does_not_ask(data_home, terminal, arguments):
     folder = data_home / "default"
     made(folder, Shape(1, 0))
     arguments = [str(folder) if argument == "HERE" else argument for argument in arguments]
@@ -257,16 +257,17 @@ def test_purge_that_was_asked_for_by_name_names_the_folder_and_does_not_ask(data
     assert f"deleting the cluster in {folder}" in result.stderr and "[y/N]" not in result.output
 
 
-def test_purge_without_a_terminal_names_the_folder(data_home):
+def test_purge_without_a_terminal_prints_the_folder(data_home):
     made(data_home / "default", Shape(1, 0))
     result = CliRunner().invoke(rmqha, ["down", "--purge"], input="n\n")
     assert result.exit_code == 0 and f"deleting the cluster in {data_home / 'default'}" in result.stderr
 
 
 @pytest.mark.parametrize("command", [["up"], ["down", "--purge"], ["ps"], ["logs"]])
-def test_empty_dir_of_a_variable_that_is_not_set_is_not_the_working_directory(tmp_path, monkeypatch, command):
+def test_empty_dir_from_an_unset_variable_is_not_the_working_directory(tmp_path, monkeypatch, command):
     made(tmp_path, Shape(1, 0))
-    monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)  # nothing may be left running
+    # No server may be left running.
+    monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)
     monkeypatch.chdir(tmp_path)
     assert "--dir is empty" in fails(*command, "--dir", "")
     assert (tmp_path / "cluster.json").exists()
@@ -275,7 +276,7 @@ def test_empty_dir_of_a_variable_that_is_not_set_is_not_the_working_directory(tm
 @pytest.mark.parametrize("options, role", [
     (["--slaves", 0], "ASYNC_MASTER"), (["--slaves", 0, "--async"], "ASYNC_MASTER"),
     (["--slaves", 2], "SYNC_MASTER"), ([], "SYNC_MASTER"), (["--slaves", 1, "--async"], "ASYNC_MASTER")])
-def test_a_master_waits_for_slaves_only_where_it_has_some(tmp_path, monkeypatch, options, role):
+def test_master_waits_for_slaves_only_where_it_has_some(tmp_path, monkeypatch, options, role):
     monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)
     arguments = [str(each) for each in ("up", "--dir", tmp_path / "c", "--print-env", "--masters", 1, *options)]
     for _again in range(2):
@@ -285,12 +286,12 @@ def test_a_master_waits_for_slaves_only_where_it_has_some(tmp_path, monkeypatch,
     assert found is not None and [node.role for node in found.masters] == [role]
 
 
-def test_a_master_that_is_to_wait_for_slaves_that_it_has_not_is_refused(tmp_path):
+def test_sync_master_without_a_slave_is_refused(tmp_path):
     said = fails("up", "--dir", tmp_path, "--slaves", 0, "--sync")
     assert "--sync needs a slave" in said and os.listdir(tmp_path) == [".lock"]
 
 
-def test_a_lone_replica_of_a_controller_takes_messages(tmp_path, monkeypatch):
+def test_single_replica_with_a_controller_accepts_messages(tmp_path, monkeypatch):
     monkeypatch.setattr(BringUp, "run", lambda self, wait, timeout_s: None)
     assert CliRunner().invoke(rmqha, ["up", "--dir", str(tmp_path / "c"), "--slaves", "0", "--auto-failover",
                                       "--print-env"]).exit_code == 0
@@ -300,12 +301,13 @@ def test_a_lone_replica_of_a_controller_takes_messages(tmp_path, monkeypatch):
 
 
 def test_pages_name_the_cluster_that_they_delete():
-    """Who pastes a page's lines must not lose the cluster that he works with."""
+    """Check commands on the pages: a reader who pastes them must not lose a cluster that is in use."""
     pages = [Path(__file__).parents[3] / "README.md", *(Path(__file__).parents[3] / "docs").rglob("*.md")]
     shell = re.compile(r"^(?:bin/)?rmqha down\b.*--purge.*$", re.MULTILINE)
     lines = [(page.name, line) for page in pages for line in shell.findall(page.read_text("utf-8"))]
     unnamed = [(page, line) for page, line in lines if not re.search(r"--(dir|name) ", line)]
-    assert len(lines) >= 3 and [page for page, _line in unnamed] == ["clusters.md"], unnamed  # of the laptop's list
+    # The exception cleans up after the list for a laptop.
+    assert len(lines) >= 3 and [page for page, _line in unnamed] == ["clusters.md"], unnamed
 
 
 def test_servers_are_listed_as_yaml_too(tmp_path):
@@ -318,17 +320,17 @@ def test_servers_are_listed_as_yaml_too(tmp_path):
         ("namesrv", "stopped", None), ("broker-a", "stopped", None)]
 
 
-def test_two_at_once_is_an_error_that_names_the_other(tmp_path):
+def test_second_command_at_the_same_time_is_an_error_that_names_the_first(tmp_path):
     made(tmp_path)
     with cluster_folder.locked(tmp_path):
         for command in ("up", "down"):
-            assert f"(pid {os.getpid()}) is at work in {tmp_path}" in fails(command, "--dir", tmp_path)
+            assert f"(pid {os.getpid()}) is running on {tmp_path}" in fails(command, "--dir", tmp_path)
     with cluster_folder.locked(tmp_path):
         assert (tmp_path / ".lock").exists()
 
 
 @pytest.mark.parametrize("made_again", [False, True])
-def test_lock_of_a_folder_that_was_deleted_meanwhile_is_taken_again(tmp_path, monkeypatch, made_again):
+def test_lock_of_a_folder_deleted_in_the_meantime_is_taken_again(tmp_path, monkeypatch, made_again):
     folder = tmp_path / "c"
     real = cluster_folder._open_lock
     opened = []
@@ -346,6 +348,6 @@ def test_lock_of_a_folder_that_was_deleted_meanwhile_is_taken_again(tmp_path, mo
         assert len(opened) == 2 and (folder / ".lock").read_text() == f"{os.getpid()}\n"
 
 
-def test_folder_that_can_not_be_written_is_an_error(tmp_path, monkeypatch):
+def test_unwritable_folder_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    assert f"{tmp_path}/file/below can't be written" in fails("up", "--dir", tmp_path / "file" / "below")
+    assert f"can't write to {tmp_path}/file/below" in fails("up", "--dir", tmp_path / "file" / "below")

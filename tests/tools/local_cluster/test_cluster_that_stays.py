@@ -1,4 +1,4 @@
-"""Clusters as `rmqha up` makes them, of real processes, switched under load, and `rmqha drill failover`."""
+"""Persistent clusters of `rmqha up`, switches under load, and `rmqha drill failover`, with real processes."""
 import json
 import os
 import pty
@@ -35,7 +35,7 @@ from tests.support.tiers import in_all
 from tests.support.wait import wait_until
 from tests.tools.local_cluster.support import command, environment, nodes, rmqha
 
-# A cluster of a name server, a master and a slave as `rmqha up` makes it: real processes, ended at the end.
+# A cluster of a name server, a master and a slave made by `rmqha up`: real processes, stopped at the end.
 
 NAMES = ["namesrv", "broker-a", "broker-a-s"]
 SHAPE = ("--masters", 1, "--slaves", 1)
@@ -43,7 +43,7 @@ SHAPE = ("--masters", 1, "--slaves", 1)
 
 @pytest.fixture
 def home(tmp_path):
-    """A home folder whose clusters are ended in any case."""
+    """A home folder whose clusters are stopped in any case."""
     yield tmp_path
     for described in tmp_path.rglob("cluster.json"):
         for node in load(described.parent).nodes:
@@ -61,11 +61,11 @@ def pids(home: Path, code: int = 0) -> dict[str, int | None]:
 
 
 def texts(folder: Path) -> bytes:
-    """All that is in the logs of the cluster's brokers."""
+    """Return the contents of the commit logs of the cluster's brokers."""
     return b"".join(file.read_bytes() for file in sorted(folder.glob("store/*/commitlog/*")))
 
 
-def test_cluster_goes_on_comes_back_with_its_data_and_is_deleted(home):
+def test_cluster_keeps_running_restarts_with_its_data_and_is_deleted(home):
     printed = rmqha(home, "up", "--wait", "--print-env", *SHAPE).stdout.splitlines()
     folder = home / "rmqha" / "default"
     address = printed[0].removeprefix("export NAMESRV_ADDR=")
@@ -78,8 +78,9 @@ def test_cluster_goes_on_comes_back_with_its_data_and_is_deleted(home):
         assert os.getsid(process.pid) == process.pid and process.terminal() is None
         assert node["rss"] < 150 << 20
         assert Path(node["logs"]) == folder / "logs" / name
-    assert send(address, "before") is SendStatus.SEND_OK  # of a sync master: its slave has it too
-    # nothing is allocated before it is needed
+    # With a sync master, its slave has the message too.
+    assert send(address, "before") is SendStatus.SEND_OK
+    # Space is allocated only when it is needed.
     def sizes() -> list[os.stat_result]:
         return [file.stat() for file in (folder / "store" / "broker-a" / "commitlog").iterdir()]
     wait_until(lambda: {size.st_size for size in sizes()} == {8 << 20}, what="the next file")
@@ -109,7 +110,7 @@ def test_cluster_goes_on_comes_back_with_its_data_and_is_deleted(home):
     assert "no cluster in" in rmqha(home, "ps", "--dir", moved, code=1).stderr
 
 
-def test_the_end_of_a_terminal_ends_no_server(home):
+def test_closing_a_terminal_ends_no_server(home):
     leader, terminal = pty.openpty()
     script = f"{' '.join(command('up', '--wait', '--masters', 1, '--slaves', 0))}; sleep 99"
     shell = subprocess.Popen(start_as.command(["setsid", "--ctty", "sh", "-c", script], ctrl_c=True), stdin=terminal,
@@ -118,7 +119,8 @@ def test_the_end_of_a_terminal_ends_no_server(home):
     seen = b""
     while b"export NAMESRV_ADDR" not in seen:
         seen += os.read(leader, 4096)
-    os.close(leader)  # the terminal is gone: its session gets SIGHUP
+    # Closing the terminal sends SIGHUP to its session.
+    os.close(leader)
     assert shell.wait(240) == -signal.SIGHUP
     assert {node["state"] for node in nodes(home).values()} == {"running"}
     log = home / "rmqha" / "default" / "logs" / "broker-a" / "broker.log"
@@ -132,18 +134,18 @@ def test_the_end_of_a_terminal_ends_no_server(home):
     assert follower.wait(240) == 0
     told = rmqha(home, "logs", "--level", "warn", "--lines", 1).stdout
     assert told.startswith(("broker-a |", "namesrv  |"))
-    assert "no server 'broker-z'; there are namesrv, broker-a" in rmqha(home, "logs", "broker-z", code=1).stderr
-    assert "--file nothing: there is no such log; there are broker" in rmqha(home, "logs", "--file", "nothing",
+    assert "no server 'broker-z'; the servers are namesrv, broker-a" in rmqha(home, "logs", "broker-z", code=1).stderr
+    assert "--file nothing: no such log; available logs are broker" in rmqha(home, "logs", "--file", "nothing",
                                                                             code=1).stderr
 
 
-def test_server_that_can_not_start_is_told_with_the_end_of_its_log(home):
+def test_server_that_cannot_start_is_reported_with_the_end_of_its_log(home):
     rmqha(home, "up", "--masters", 1, "--slaves", 0)
     rmqha(home, "down")
     config = home / "rmqha" / "default" / "conf" / "broker-a.properties"
     config.write_text(config.read_text() + "flushDiskType=SOMETIMES\n")
     error = rmqha(home, "up", "--wait", code=1).stderr
-    assert "broker-a has ended with code 2; the others go on" in error and "flushDiskType" in error
+    assert "broker-a ended with exit code 2; the other servers keep running" in error and "flushDiskType" in error
     states = {name: node["state"] for name, node in nodes(home, code=1).items()}
     assert states == {"namesrv": "running", "broker-a": "ended"}
     error = rmqha(home, "up", "--wait", "--timeout", 0.1, code=1).stderr
@@ -151,26 +153,27 @@ def test_server_that_can_not_start_is_told_with_the_end_of_its_log(home):
 
 
 @pytest.mark.own_timeouts
-def test_server_that_is_stuck_is_waited_for_and_killed_at_last(home):
+def test_frozen_server_is_waited_for_and_finally_killed(home):
     rmqha(home, "up", "--masters", 1, "--slaves", 0, "--wait")
     stuck = psutil.Process(pids(home)["broker-a"])
     stuck.suspend()
     assert nodes(home, code=1)["broker-a"]["state"] == "starting"
-    assert "waited in vain for broker-a" in rmqha(home, "up", "--wait", "--timeout", 0.5, code=1).stderr
+    assert "timed out waiting for broker-a" in rmqha(home, "up", "--wait", "--timeout", 0.5, code=1).stderr
     result = rmqha(home, "down", "--timeout", 0.5)
     broker, namesrv = result.stdout.splitlines()
-    late = "{} did not end within 0.5 s and had to be killed"
+    late = "{} did not stop within 0.5 s and had to be killed"
     assert broker == "broker-a killed" and late.format("broker-a") in result.stderr
-    # half a second is short for the other one, too
+    # Half a second may be too short for the other server, too.
     assert namesrv == ("namesrv killed" if late.format("namesrv") in result.stderr else "namesrv stopped")
 
 
-def test_folder_that_the_quickstart_has_kept_starts_again(home):
+def test_folder_kept_by_the_quickstart_can_be_started_again(home):
     conf, folder = home / "conf", home / "kept"
     conf.mkdir()
     shutil.copy(find_conf() / "broker-a.properties", conf)
     with LocalCluster(conf, folder, free_port_block(ports_needed(conf))) as cluster:
-        for node in (cluster.name_server, cluster.brokers[0]):  # a broker that is first registers 10 s later
+        # A broker that starts first registers only after 10 s.
+        for node in (cluster.name_server, cluster.brokers[0]):
             cluster.start(node)
             cluster.wait_until(lambda: b"boot success" in node.output_file.read_bytes(), 60, node.name)
         send(cluster.name_server.address, "of the quickstart")
@@ -181,14 +184,14 @@ def test_folder_that_the_quickstart_has_kept_starts_again(home):
     assert not folder.exists()
 
 
-def test_quickstart_says_how_its_folder_is_started_again(tmp_path, monkeypatch):
+def test_quickstart_prints_how_to_start_its_folder_again(tmp_path, monkeypatch):
     monkeypatch.setattr(quickstart, "_run", lambda home, messages: None)
     monkeypatch.setattr(quickstart.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
     printed = CliRunner().invoke(quickstart.main, ["--keep"]).output
     assert f"kept: {tmp_path}; start it again with: rmqha up --wait --dir {tmp_path}\n" in printed
 
 
-# `ha switch` again and again while 16 producers send: nothing is lost, and all go on.
+# Repeated `ha switch` while 16 producers send: nothing is lost, and all continue.
 #
 # Five times; 100 times in the tier `long`.
 
@@ -197,7 +200,7 @@ SWITCHES = tiers.pick(5, long=100)
 
 
 class Load:
-    """Producers; each sends a message again until it is acknowledged."""
+    """Producers, each of which retries a message until it is acknowledged."""
 
     def __init__(self, namesrv):
         self.producer = DefaultMQProducer("makers", namesrv)
@@ -219,7 +222,7 @@ class Load:
         self.producer.shutdown()
 
     def wait_for_all(self):
-        """Until each producer has had ten more acknowledgements."""
+        """Wait until each producer has had ten more acknowledgements."""
         begin = len(self.acknowledged)
 
         def has_each_ten():
@@ -242,7 +245,7 @@ class Load:
 
 @pytest.fixture
 def layout(tmp_path):
-    """One broker name with three replicas."""
+    """A cluster of one broker name with three replicas."""
     rmqha(tmp_path, "up", "--wait", "--masters", 1, "--slaves", 2, "--auto-failover")
     yield load(tmp_path / "rmqha" / "default")
     for node in load(tmp_path / "rmqha" / "default").nodes:
@@ -262,7 +265,7 @@ def stored(namesrv):
 
 
 @pytest.mark.timeout(60 + 3 * SWITCHES)
-def test_planned_switches_lose_nothing_and_producers_go_on(layout):
+def test_planned_switches_lose_nothing_and_producers_continue(layout):
     namesrv, replicas = layout.namesrv.address, [node.address for node in layout.replicas]
     with Load(namesrv) as sending, ClusterAdmin(namesrv) as admin:
         for number in range(SWITCHES):
@@ -271,13 +274,14 @@ def test_planned_switches_lose_nothing_and_producers_go_on(layout):
         sending.wait_for_all()
     keys = stored(namesrv)
     assert set(sending.acknowledged) <= set(keys)
-    assert len(keys) - len(set(keys)) <= PRODUCERS * SWITCHES  # sent again because their acknowledgement did not come
+    # Some were sent again because their acknowledgement did not arrive.
+    assert len(keys) - len(set(keys)) <= PRODUCERS * SWITCHES
 
 
-# `rmqha drill failover`: what it counts on a real cluster, and what it makes of losses.
+# `rmqha drill failover`: its counts on a real cluster, and its verdict about losses.
 
 
-def test_a_slave_is_promoted_under_load_and_nothing_is_lost():
+def test_slave_is_promoted_under_load_and_nothing_is_lost():
     result = CliRunner().invoke(drill_rmqha, ["drill", "failover", "--seconds", "0.5", "--delay", "0.3", "-o", "json"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
@@ -288,7 +292,7 @@ def test_a_slave_is_promoted_under_load_and_nothing_is_lost():
 
 @in_all
 @pytest.mark.parametrize("mode", ["auto", "switch"])
-def test_a_controller_acts_by_itself_and_nothing_is_lost(mode):
+def test_controller_acts_automatically_and_nothing_is_lost(mode):
     result = CliRunner().invoke(drill_rmqha, ["drill", "failover", "--mode", mode, "--seconds", "0.5", "-o", "json"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
@@ -297,7 +301,7 @@ def test_a_controller_acts_by_itself_and_nothing_is_lost(mode):
     assert (told["secondsToRejoin"] is not None) == (mode == "auto")
 
 
-def test_what_is_lost_and_doubled_is_counted(tmp_path):
+def test_lost_and_duplicate_messages_are_counted(tmp_path):
     made = Drill(LocalCluster(write_conf(tmp_path / "conf", "restart"), tmp_path, 21_000), "restart", 1, 1, 1)
     made.sent = Sent({"1", "2", "3"}, last_before=10.0, first_stored=11.0, first_after=12.5)
     figures = made._figures(Counter({"1": 1, "2": 2, "4": 1}), None)
@@ -305,15 +309,15 @@ def test_what_is_lost_and_doubled_is_counted(tmp_path):
     assert (figures["secondsUntilStored"], figures["secondsUntilAcknowledged"]) == (1.0, 2.5)
 
 
-def test_a_loss_is_a_failure(monkeypatch):
+def test_loss_is_a_failure(monkeypatch):
     monkeypatch.setattr(drill, "failover", lambda *_arguments: {"lost": 2, "acknowledged": 10})
     result = CliRunner().invoke(drill_rmqha, ["drill", "failover"])
     assert result.exit_code == 1 and "lost          2" in result.stdout
 
 
-def test_a_cluster_that_does_not_start_is_told(monkeypatch):
+def test_cluster_that_does_not_start_is_reported(monkeypatch):
     def fail(*_arguments):
-        raise ClusterError("broker-a ended with code 2; it printed:\nno")
+        raise ClusterError("broker-a ended with exit code 2; its output:\nno")
     monkeypatch.setattr(drill, "failover", fail)
     result = CliRunner().invoke(drill_rmqha, ["drill", "failover"])
-    assert result.exit_code == 1 and "ended with code 2" in result.stderr and "--keep" in result.stderr
+    assert result.exit_code == 1 and "ended with exit code 2" in result.stderr and "--keep" in result.stderr

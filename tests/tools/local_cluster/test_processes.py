@@ -1,4 +1,4 @@
-"""Which process a server is, how it is ended, also by mqshutdown, and the lines of its log files."""
+"""Identifying a server's process, stopping it (also by mqshutdown), and reading the lines of its log files."""
 import json
 import logging
 import signal
@@ -18,7 +18,7 @@ from tests.support.processes import ServerProcess
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
 
-# Which process a server is, and how it is ended.
+# Identifying a server's process, and stopping it.
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def node(tmp_path):
 
 @pytest.fixture
 def started(node, monkeypatch):
-    """started(program) -> the process of a "server" that runs a program, and names its config file as servers do."""
+    """started(program) -> the process of a "server" that runs a program, and whose command line has the config file."""
     made = []
 
     def start(program: str) -> subprocess.Popen:
@@ -51,12 +51,13 @@ def test_server_is_found_until_it_has_ended(node, started):
     assert processes.find(node).pid == process.pid
     process.kill()
     wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
-    assert processes.find(node) is None  # though nobody has waited for it yet
+    # It is a zombie: the parent has not waited for it yet.
+    assert processes.find(node) is None
     process.wait()
     assert processes.find(node) is None
 
 
-def test_server_is_found_when_it_has_its_command_line(node, started, monkeypatch):
+def test_server_is_found_once_it_has_its_command_line(node, started, monkeypatch):
     process = started(SLEEP)
     cmdline, looks = psutil.Process.cmdline, []
 
@@ -71,14 +72,14 @@ def test_process_without_a_command_line_is_not_the_server(node, started, monkeyp
     process = started(SLEEP)
     monkeypatch.setattr(processes, "_EXEC_WAIT_S", 0.1)
     monkeypatch.setattr(psutil.Process, "cmdline", lambda _self: [])
-    assert processes.find(node) is None  # as a thread of the kernel
+    assert processes.find(node) is None  # like a kernel thread
     monkeypatch.setattr(processes, "_EXEC_WAIT_S", 1e9)
     process.kill()
     wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
     assert processes.find(node) is None
 
 
-def test_pid_that_another_process_has_by_now_is_not_the_server(node, started):
+def test_reused_pid_is_not_the_server(node, started):
     process = started(SLEEP)
     data = json.loads(node.pid_file.read_text())
     assert data["pid"] == process.pid
@@ -88,7 +89,7 @@ def test_pid_that_another_process_has_by_now_is_not_the_server(node, started):
     assert not node.pid_file.exists()
 
 
-def test_process_that_began_at_that_time_but_runs_something_else_is_not_the_server(node, tmp_path):
+def test_other_program_with_the_same_pid_and_start_time_is_not_the_server(node, tmp_path):
     other = subprocess.Popen([sys.executable, "-c", SLEEP])
     try:
         node.pid_file.parent.mkdir()
@@ -99,7 +100,7 @@ def test_process_that_began_at_that_time_but_runs_something_else_is_not_the_serv
         other.wait()
 
 
-def test_server_is_known_after_the_clock_was_set(node, started, monkeypatch):
+def test_server_is_recognized_after_the_clock_was_set(node, started, monkeypatch):
     process = started(SLEEP)
     boot, create = psutil.boot_time(), psutil.Process.create_time
     monkeypatch.setattr(psutil, "boot_time", lambda: boot + 3600)
@@ -114,7 +115,7 @@ def test_damaged_pid_file_means_that_no_server_is_known(node, text):
     assert processes.find(node) is None
 
 
-def test_servers_are_asked_to_end_before_they_are_killed(node, started, tmp_path):
+def test_servers_get_a_signal_before_they_are_killed(node, started, tmp_path):
     process = started(SLEEP)
     assert processes.stop([node], 30) == {"namesrv": "stopped"} and process.wait() == -signal.SIGTERM
     ready = tmp_path / "ready"
@@ -123,7 +124,7 @@ def test_servers_are_asked_to_end_before_they_are_killed(node, started, tmp_path
     assert processes.stop([node], 0.2) == {"namesrv": "killed"} and process.wait() == -signal.SIGKILL
 
 
-def test_server_gets_its_folder_and_no_name_server_or_notify_socket_of_somebody_else(node, monkeypatch):
+def test_server_gets_its_folder_but_no_inherited_name_server_or_notify_socket(node, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.1:9876")
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/notify")
     found = node.environment()
@@ -132,7 +133,7 @@ def test_server_gets_its_folder_and_no_name_server_or_notify_socket_of_somebody_
     assert not {"NAMESRV_ADDR", "NOTIFY_SOCKET"} & found.keys()
 
 
-# Lines of log files: entries, levels, the last ones, those that come.
+# Log files: entries, levels, the last entries, and new ones.
 
 
 @pytest.fixture
@@ -158,14 +159,14 @@ def test_traceback_belongs_to_the_line_before_it():
     assert entries[1].lines == text[1:4] and entries[1].time == "2026-01-01 10:00:00"
 
 
-def test_lines_in_json_have_a_level_too():
+def test_json_lines_have_a_level_too():
     reader = EntryReader("n")
     entries = [*reader.feed(['{"time": "2026-01-01T10:00:00.5", "level": "WARN", "message": "m"}', "{no json"]),
                *reader.flush()]
     assert [(entry.level, entry.time) for entry in entries] == [("WARN", "2026-01-01T10:00:00.5")]
 
 
-def test_last_entries_are_chosen_by_level_and_put_in_order_over_files(lines_node):
+def test_last_entries_are_selected_by_level_and_sorted_across_files(lines_node):
     write(lines_node, "broker", "2026-01-01 10:00:00 INFO t - a", "2026-01-01 10:00:03 WARN t - d",
           "2026-01-01 10:00:04 - e")
     write(lines_node, "store", "2026-01-01 10:00:01 ERROR t - b", "2026-01-01 10:00:02 INFO t - c")
@@ -181,12 +182,12 @@ def test_last_entries_are_chosen_by_level_and_put_in_order_over_files(lines_node
     assert end_of_logs(lines_node).splitlines()[:2] == [f"--- {lines_node.output_file}", "oops"]
 
 
-def test_end_of_a_server_that_has_written_nothing(tmp_path):
+def test_server_without_output_has_an_empty_end(tmp_path):
     node = Node(tmp_path, "namesrv", NAMESRV, 21_000)
     assert end_of_logs(node) == f"--- {node.output_file}"
 
 
-def test_nothing_that_comes_is_lost_when_a_file_appears_grows_and_is_rolled(lines_node):
+def test_no_line_is_lost_when_a_file_appears_grows_and_is_rolled(lines_node):
     path = lines_node.log_folder / "broker.log"
     follower = Follower(lines_node, path)
     assert follower.poll() == []
@@ -218,7 +219,7 @@ def test_follower_begins_at_the_end(lines_node):
     follower.close()
 
 
-# mqshutdown: which processes it takes for servers, what it says, and what it ends with.
+# mqshutdown: the processes that it considers servers, its output, and its exit code.
 
 BROKER = ("mqbroker", "rmqha.broker.broker_startup")
 
@@ -235,7 +236,7 @@ BROKER = ("mqbroker", "rmqha.broker.broker_startup")
     (["python3", "-m"], False),
     ([], False),
 ])
-def test_servers_are_known_by_their_command_lines(command, is_one):
+def test_servers_are_recognized_by_their_command_lines(command, is_one):
     assert mqshutdown.is_server(command, *BROKER) is is_one
 
 
@@ -243,7 +244,7 @@ def test_servers_are_known_by_their_command_lines(command, is_one):
     ([], 1), (["all"], 1), (["-h"], 0), (["--help"], 0), (["--wait"], 1), (["broker", "--wiat"], 1),
     (["broker", "--wait=soon"], 1), (["--wait=-1", "namesrv"], 1)])
 def test_usage(arguments, code, capsys, monkeypatch):
-    monkeypatch.setattr(mqshutdown, "running", lambda *_: pytest.fail("nothing may be stopped"))
+    monkeypatch.setattr(mqshutdown, "running", lambda *_: pytest.fail("no process may be stopped"))
     assert mqshutdown.main(arguments) == code
     printed = capsys.readouterr().out
     assert printed.splitlines()[0] == "Useage: mqshutdown broker | namesrv | controller"
@@ -252,7 +253,7 @@ def test_usage(arguments, code, capsys, monkeypatch):
 
 @pytest.mark.parametrize("arguments, wait_s", [
     (["broker"], None), (["broker", "--wait"], 120), (["--wait=7", "broker"], 7), (["broker", "--wait=0.5"], 0.5)])
-def test_wait_is_read_wherever_it_stands(arguments, wait_s, monkeypatch):
+def test_wait_option_is_read_at_any_position(arguments, wait_s, monkeypatch):
     asked = []
     monkeypatch.setattr(mqshutdown, "running", lambda *_: ["a process"])
     monkeypatch.setattr(mqshutdown, "stop", lambda *given: asked.append(given) or 0)
@@ -274,26 +275,27 @@ def stubborn():
             process.kill()
 
 
-def test_wait_ends_with_1_while_a_server_runs_and_with_0_when_it_has_ended(stubborn, capsys):
+def test_exit_code_after_waiting_is_1_while_a_server_runs_and_0_when_it_has_ended(stubborn, capsys):
     server = psutil.Process(stubborn.pid)
     assert mqshutdown.stop("mqbroker", [server], 0.2) == 1
     assert stubborn.stdout.readline() == "asked\n" and stubborn.poll() is None
-    assert f"mqbroker({stubborn.pid}) still runs after 0.2 s" in capsys.readouterr().err
+    assert f"mqbroker({stubborn.pid}) is still running after 0.2 s" in capsys.readouterr().err
     ending = threading.Timer(0.3, stubborn.stdin.close)
     ending.start()
     assert mqshutdown.stop("mqbroker", [server], 300) == 0
     ending.join()
-    assert stubborn.wait(300) == 0  # it had ended, though this process, its parent, did not know yet
-    assert f"mqbroker({stubborn.pid}) has ended" in capsys.readouterr().out
+    # It had ended, but this process, its parent, had not noticed yet.
+    assert stubborn.wait(300) == 0
+    assert f"mqbroker({stubborn.pid}) has exited" in capsys.readouterr().out
 
 
-def test_nothing_that_runs_is_255(capsys):
+def test_exit_code_is_255_when_nothing_runs(capsys):
     assert mqshutdown.stop("mqbroker", []) == 255
     assert capsys.readouterr().out == "No mqbroker running.\n"
 
 
 def test_server_is_found_and_ends_cleanly(tmp_path, capsys):
-    """The one of this test alone: others may run on this host."""
+    """Find only this test's server: others may run on this host."""
     command = [sys.executable, "-m", "rmqha.launch", "mqnamesrv", "-c", str(tmp_path / "namesrv.conf")]
     (tmp_path / "namesrv.conf").write_text("listenPort=0\n")
     server = ServerProcess("namesrv", command, tmp_path, "boot success",
@@ -310,7 +312,7 @@ def test_server_is_found_and_ends_cleanly(tmp_path, capsys):
 
 
 class Process:
-    """Somebody's process."""
+    """A process that can't be stopped."""
 
     pid = 42
 
@@ -322,8 +324,8 @@ class Process:
 
 
 @pytest.mark.parametrize("failure, code, text", [
-    (psutil.AccessDenied(42), 1, "belongs to somebody else"), (psutil.NoSuchProcess(42), 0, "ended by itself")])
-def test_what_cannot_be_stopped_is_told(failure, code, text, capsys):
+    (psutil.AccessDenied(42), 1, "belongs to another user"), (psutil.NoSuchProcess(42), 0, "already exited")])
+def test_process_that_cannot_be_stopped_is_reported(failure, code, text, capsys):
     assert mqshutdown.stop("mqbroker", [Process(failure)]) == code
     printed = capsys.readouterr()
     assert text in printed.err and "OK" not in printed.out

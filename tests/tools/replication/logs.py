@@ -1,4 +1,4 @@
-"""Logs for receivers: records with times, in segments, and a master that sends what a test says."""
+"""Logs for receivers: records with times, in segments, and a master with configurable answers."""
 import struct
 import zlib
 
@@ -9,7 +9,7 @@ SEGMENT = 4096
 
 
 def record(offset: int, stored: int, size: int = 300) -> bytes:
-    """A whole record of the topic T that lies at `offset`, stored at `stored` ms."""
+    """Return a complete record of the topic T for `offset`, stored at `stored` ms."""
     body = bytes(offset % 250 for _ in range(size - HEADS[0].size - 4))
     head = HEADS[0].pack(size, MESSAGE_MAGIC_CODE, zlib.crc32(body) & 0x7FFFFFFF, 0, 0, 0, offset, 0, stored,
                          bytes(8), stored, bytes(8), 0, 0, len(body))
@@ -17,7 +17,7 @@ def record(offset: int, stored: int, size: int = 300) -> bytes:
 
 
 def log_of(count: int, step_ms: int = 1000, begin: int = 0, size: int = 300) -> bytes:
-    """`count` records from `begin` on, `step_ms` between them; files end with blanks."""
+    """Return `count` records starting at `begin`, `step_ms` apart; files end with blanks."""
     data = b""
     for number in range(count):
         room = SEGMENT - (begin + len(data)) % SEGMENT
@@ -28,19 +28,19 @@ def log_of(count: int, step_ms: int = 1000, begin: int = 0, size: int = 300) -> 
 
 
 def master(data: bytes, address: tuple[str, int] = ("127.0.0.1", 1), **fields: object) -> Master:
-    """What a master of the log `data` (from 0 on) tells."""
+    """Return the description of a master whose log is `data` (starting at 0)."""
     told = {"name": "broker-a", "address": address, "file_size": SEGMENT, "min_offset": 0, "max_offset": len(data),
             "slave_timeout_ms": 1000, "housekeeping_ms": 20_000, **fields}
     return Master(**told)
 
 
 def files(folder) -> dict[int, bytes]:
-    """Start offset -> content."""
+    """Return start offset -> content of each file."""
     return {int(file.name): file.read_bytes() for file in sorted(folder.iterdir())}
 
 
 def content(folder, end: int) -> bytes:
-    """The log in a folder, up to `end`."""
+    """Return the log in a folder, up to `end`."""
     found = files(folder)
     assert all(len(data) == SEGMENT for data in found.values())
     joined = b"".join(found.values())

@@ -1,4 +1,4 @@
-"""What the tools make of controllers' answers; `rmqha ha promote` and `ha follow`."""
+"""The tools' view of controllers' answers; `rmqha ha promote` and `ha follow`."""
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -25,7 +25,7 @@ from tests.support.mqadmin import JavaMqadmin
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at
 
-# What the tools make of controllers' answers: who may become the master, why not, and what is wrong.
+# The tools' view of controllers' answers: the candidates for master, the reasons against others, and faults.
 
 ONE, TWO, THREE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 LEADER, OTHER = "10.0.0.9:9878", "10.0.0.8:9878"
@@ -79,38 +79,38 @@ def faults(view, registered=ONE, answers=None):
         view, "broker-a", registered, [told(ONE)] if answers is None else answers)]
 
 
-def test_addresses_come_from_a_broker_in_controller_mode_and_are_checked():
+def test_addresses_come_from_a_broker_in_controller_mode_and_are_validated():
     assert controllers_of({"enableControllerMode": "true", "controllerAddr": " a:1 ;b:2;"}) == ["a:1", "b:2"]
     assert controllers_of({"enableControllerMode": "false", "controllerAddr": "a:1"}) == []
     assert split_addresses(f"{LEADER}; {OTHER}") == [LEADER, OTHER]
-    with pytest.raises(CannotAnswerError, match="no host:port"):
+    with pytest.raises(CannotAnswerError, match="not a valid host:port"):
         split_addresses("somewhere")
 
 
-def test_who_may_become_the_master_and_why_the_others_may_not():
+def test_candidates_for_master_and_the_reasons_against_the_others():
     view = Controllers(FakeAdmin(INFO, positions=POSITIONS)).look_at("broker-a", [LEADER, OTHER])
     assert (view.leader, view.known, view.master_id, view.master, view.master_epoch) == (LEADER, True, 1, ONE, 3)
     assert view.sync_state_set == [1, 2] and view.sync_state_set_epoch == 7
     assert [(each.broker_id, each.is_master, each.may_lead) for each in view.replicas] == [
         (1, True, True), (2, False, True), (3, False, False)]
-    assert view.replicas[2].why_not == ("the controller does not hear from it; it is not in the sync-state set, so it "
-                                        "may lack what was acknowledged, 3.9 KiB now")
+    assert view.replicas[2].why_not == ("the controller gets no heartbeat from it; it is not in the sync-state set, so "
+                                        "it may lack acknowledged messages, 3.9 KiB now")
     text = "\n".join(failover_lines(view))
     assert f"controller {LEADER} leads (n0), {OTHER} stands by" in text
     assert f"master 1 at {ONE}, epoch 3; sync-state set 1, 2, of epoch 7" in text
-    assert "is it" in text and "NO: the controller does not hear from it" in text
+    assert "is it" in text and "NO: the controller gets no heartbeat from it" in text
 
 
-def test_an_unclean_election_would_take_one_that_is_not_in_sync():
+def test_unclean_election_could_take_a_replica_that_is_not_in_sync():
     info = ReplicasInfo(1, ONE, 3, 7, [identity(1, ONE)], [identity(2, TWO), identity(3, THREE, False)])
     view = Controllers(FakeAdmin(info, unclean=True)).look_at("broker-a", [LEADER])
     assert "enableElectUncleanMaster" in view.replicas[1].why_not and not view.replicas[1].may_lead
     assert "enableElectUncleanMaster" not in view.replicas[2].why_not
-    assert [each.epoch for each in view.replicas] == [None] * 3  # they tell nothing
+    assert [each.epoch for each in view.replicas] == [None] * 3  # none of them reports an epoch
     assert "?" in "\n".join(failover_lines(view))
 
 
-def test_each_controller_is_asked_once_for_all_names():
+def test_each_controller_is_queried_once_for_all_names():
     admin = FakeAdmin(INFO)
     controllers = Controllers(admin, [OTHER])
     for name in ("broker-a", "broker-b"):
@@ -119,7 +119,7 @@ def test_each_controller_is_asked_once_for_all_names():
     assert Controllers(admin).look("broker-a", [told(ONE, enableControllerMode="false")]) is None
 
 
-def test_good_is_no_fault():
+def test_healthy_controllers_have_no_faults():
     info = ReplicasInfo(1, ONE, 3, 7, [identity(1, ONE), identity(2, TWO)], [])
     assert faults(Controllers(FakeAdmin(info)).look_at("broker-a", [LEADER, OTHER])) == []
 
@@ -128,9 +128,9 @@ CASES = [
     (dict(info=INFO, silent=(LEADER, OTHER)), ONE, (Status.CRITICAL, "no controller answers")),
     (dict(info=INFO, silent=(OTHER,)), ONE, (Status.WARNING, f"the controller {OTHER} can't be reached")),
     (dict(info=INFO, leader=None), ONE, (Status.CRITICAL, "no controller leads")),
-    (dict(info=None), ONE, (Status.CRITICAL, f"the controller {LEADER} does not know broker-a")),
-    (dict(info=INFO), TWO, (Status.CRITICAL, f"the controller's master is {ONE}, the name server's {TWO}")),
-    (dict(info=INFO), ONE, (Status.WARNING, f"replica 3 at {THREE}: the controller does not hear from it")),
+    (dict(info=None), ONE, (Status.CRITICAL, f"controller {LEADER} does not know broker-a")),
+    (dict(info=INFO), TWO, (Status.CRITICAL, f"the controller's master is {ONE}, but the name server lists {TWO}")),
+    (dict(info=INFO), ONE, (Status.WARNING, f"replica 3 at {THREE}: the controller gets no heartbeat from it")),
     (dict(info=ReplicasInfo(1, ONE, 1, 1, [identity(1, ONE)], [identity(2, TWO)])), ONE,
      (Status.WARNING, "no other replica may become the master")),
     (dict(info=ReplicasInfo(None, None, 2, 1, [identity(1, ONE, False)], [identity(2, TWO)])), "",
@@ -139,21 +139,22 @@ CASES = [
 
 
 @pytest.mark.parametrize("tables, registered, expected", CASES, ids=lambda value: str(value)[:40])
-def test_what_is_wrong_is_told(tables, registered, expected):
+def test_each_fault_is_reported(tables, registered, expected):
     view = Controllers(FakeAdmin(**tables)).look_at("broker-a", [LEADER, OTHER])
     assert any(status is expected[0] and text.startswith(expected[1]) for status, text in faults(view, registered))
 
 
-def test_too_small_a_set_and_brokers_without_controller_mode_are_told():
+def test_too_small_a_set_and_brokers_without_controller_mode_are_reported():
     info = ReplicasInfo(1, ONE, 1, 1, [identity(1, ONE)], [identity(2, TWO)])
     view = Controllers(FakeAdmin(info)).look_at("broker-a", [LEADER])
     answers = [told(ONE, minInSyncReplicas="2"), told(TWO, enableControllerMode="false")]
     found = faults(view, answers=answers)
-    assert (Status.CRITICAL, "the sync-state set has 1 replica, minInSyncReplicas=2: nothing is acknowledged") in found
-    assert any(text.startswith(f"{TWO} has no enableControllerMode=true") for _status, text in found)
+    assert (Status.CRITICAL, "the sync-state set has 1 replica, minInSyncReplicas=2: "
+            "no message is acknowledged") in found
+    assert any(text.startswith(f"{TWO} does not have enableControllerMode=true") for _status, text in found)
 
 
-def test_a_leader_that_goes_between_two_questions_is_no_crash():
+def test_leader_that_stops_between_two_requests_causes_no_crash():
     admin = FakeAdmin(INFO)
 
     def gone(*_args):
@@ -164,7 +165,7 @@ def test_a_leader_that_goes_between_two_questions_is_no_crash():
     assert any(status is Status.WARNING for status, _text in faults(view))
 
 
-def test_names_of_controllers_that_differ_are_told():
+def test_controllers_with_different_names_are_reported():
     admin = FakeAdmin(INFO)
     admin.get_controller_meta_data = lambda address: SimpleNamespace(
         group="g", controllerLeaderId="x", controllerLeaderAddress=address, isLeader=False, peers="")
@@ -172,7 +173,7 @@ def test_names_of_controllers_that_differ_are_told():
     assert any("name different leaders" in text for _status, text in faults(view))
 
 
-# `rmqha ha promote` and `ha follow` on brokers within this process.
+# `rmqha ha promote` and `ha follow` on brokers in this process.
 
 _KEYS = {"brokerClusterName": "C", "enableAutoSwitchHA": True, "allAckInSyncStateSet": True,
          "haSendHeartbeatInterval": 200, "registerNameServerPeriod": 10_000, "slaveTimeout": 60_000}
@@ -180,7 +181,7 @@ _WAIT_MS = 60_000
 
 
 class Group:
-    """A first master, whose configuration says 0, and a slave with id 1."""
+    """A first master, whose configured id is 0, and a slave with id 1."""
 
     def __init__(self, folder, stack):
         self.namesrv = stack.enter_context(running_name_server(folder))
@@ -190,20 +191,20 @@ class Group:
                                                     brokerId=1, **_KEYS))
 
     def registered(self):
-        """Broker id -> address, as the name server knows them."""
+        """Return broker id -> address, as registered at the name server."""
         with ClusterAdmin(self.namesrv) as admin:
             return {each.broker_id: each.address for each in admin.brokers()}
 
     def wait_registered(self, addresses):
-        """Until the name server knows these; a registration of before the change may come behind it."""
+        """Wait until the name server has these addresses; a registration sent before the change may arrive after it."""
         wait_until(lambda: self.registered() == addresses, _WAIT_MS, f"{addresses} at the name server")
 
     def wait_in_sync(self, master):
-        """Until the set of in-sync replicas has both."""
+        """Wait until the set of in-sync replicas contains both."""
         wait_until(lambda: len(master.store.ha_service.sync_state_set.members) == 2, _WAIT_MS, "both in sync")
 
     def wait_same_end(self):
-        """Until both logs end alike, dispatched."""
+        """Wait until both logs have the same end and are dispatched."""
         wait_until(lambda: self.first.store.get_max_phy_offset() == self.second.store.get_max_phy_offset(), _WAIT_MS,
                    "the logs end alike")
         for broker in (self.first, self.second):
@@ -220,12 +221,12 @@ def group(tmp_path):
 
 
 def send(broker, count):
-    """Messages that must be acknowledged."""
+    """Send messages that must be acknowledged."""
     for _ in range(count):
         wait_until(lambda: broker.send("T", b"x" * 200).code == 0, _WAIT_MS, "acknowledged")
 
 
-def test_a_slave_is_promoted_and_the_master_follows_it(group, run):
+def test_slave_is_promoted_and_the_master_follows_it(group, run):
     send(group.first, 20)
     result = run("ha", "promote", "-n", group.namesrv, "-b", group.second.address)
     assert result.exit_code == 0, result.output
@@ -248,22 +249,22 @@ def test_a_slave_is_promoted_and_the_master_follows_it(group, run):
     assert [entry.epoch for entry in group.second.store.ha_service.epoch_cache.get_all_entries()] == [1, 2, 3]
 
 
-def test_a_slave_that_is_not_in_sync_is_not_promoted_unless_forced(group, run):
+def test_slave_that_is_not_in_sync_is_promoted_only_if_forced(group, run):
     group.second.store.ha_service.change_to_slave("127.0.0.1:1", 1)
     wait_until(lambda: not group.first.store.ha_service.connection_list, _WAIT_MS, "the slave is gone")
     send(group.first, 10)
     refused = run("ha", "promote", "-n", group.namesrv, "-b", group.second.address)
-    assert refused.exit_code == 2 and "no connection in sync from 127.0.0.1" in refused.output
+    assert refused.exit_code == 2 and "no in-sync connection from 127.0.0.1" in refused.output
     assert group.first.send("T", b"x").code == 0
     forced = run("ha", "promote", "-n", group.namesrv, "-b", group.second.address, "--force")
-    assert forced.exit_code == 0 and "bytes are cut off" in forced.output
+    assert forced.exit_code == 0 and "bytes are truncated" in forced.output
     group.wait_in_sync(group.second)
     send(group.second, 3)
     group.wait_same_end()
     assert group.first.store.get_max_offset_in_queue("T", 0) == 3
 
 
-def test_without_a_master_the_one_with_the_longest_log_is_promoted_unless_another_is_forced(group, run):
+def test_without_a_master_the_longest_log_is_promoted_unless_another_is_forced(group, run):
     group.second.store.ha_service.change_to_slave("127.0.0.1:1", 1)
     wait_until(lambda: not group.first.store.ha_service.connection_list, _WAIT_MS, "the slave is gone")
     send(group.first, 10)
@@ -275,7 +276,7 @@ def test_without_a_master_the_one_with_the_longest_log_is_promoted_unless_anothe
     assert group.second.store.get_max_offset_in_queue("T", 0) == 10
 
 
-def test_a_broker_is_told_whom_to_follow(group, run):
+def test_follow_command_changes_the_master_of_a_broker(group, run):
     epochs = group.second.call(request_code.GET_BROKER_EPOCH_CACHE).body
     assert b'"brokerId":1' in epochs and b'"epoch":1' in epochs
     result = run("ha", "follow", "-b", group.second.address, "--master", group.first.address, "--ha",
@@ -289,12 +290,12 @@ def test_a_broker_is_told_whom_to_follow(group, run):
     assert old.exit_code == 2 and "epoch 1 is too old" in old.output
 
 
-def test_a_broker_whose_role_does_not_change_says_so(cluster, run):
+def test_promotion_of_a_broker_with_a_fixed_role_is_refused_with_the_reason(cluster, run):
     result = run("ha", "promote", "-b", cluster.slave.address)
     assert result.exit_code == 2 and "enableAutoSwitchHA=true" in result.output
 
 
-def test_a_master_that_comes_back_follows_the_one_that_was_promoted_meanwhile(tmp_path, run):
+def test_returning_master_follows_the_one_promoted_in_the_meantime(tmp_path, run):
     keys = {**_KEYS, "brokerRole": BrokerRole.SYNC_MASTER}
     with running_name_server(tmp_path) as namesrv, \
             broker_at(tmp_path / "second", namesrv, brokerRole=BrokerRole.SLAVE, brokerId=1, **_KEYS) as second:

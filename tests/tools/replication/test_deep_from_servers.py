@@ -1,4 +1,4 @@
-"""check ha --deep and store repair with RocketMQ on either side: a log that is read through its HA port."""
+"""check ha --deep and store repair with RocketMQ on either side: a log read through its HA port."""
 import json
 import random
 
@@ -13,24 +13,26 @@ from tests.support.wait import wait_until
 WAIT_MS = 60_000
 TOPIC = "Deep"
 KEPT = {"fileReservedTime": 720, "cleanFileForciblyEnable": "false", "diskMaxUsedSpaceRatio": 95,
-        "haScrubEnable": "false"}  # a key of rmqha; what is flipped here is for these tests alone to find
+        # A key of rmqha. Only these tests may find the bits that they flip.
+        "haScrubEnable": "false"}
 pytestmark = pytest.mark.java
 
 
 def send(namesrv, count, seed=0):
     with DefaultMQProducer("deep-producer", namesrv) as producer:
         for number in range(count):
-            body = random.Random(number + seed).randbytes((50, 3000, 9000, 30_000)[number % 4])  # it is not compressed
+            body = random.Random(number + seed).randbytes((50, 3000, 9000, 30_000)[number % 4])  # incompressible
             producer.send(Message(TOPIC, body, tags="Tag", keys=f"k{number}"))
 
 
 def pair_of(kinds, make_namesrv, make_broker, role="ASYNC_MASTER"):
-    """A master and its slave with the same log of several files; and its records."""
+    """Return a master and its slave with the same log of several files, and its records."""
     namesrv = make_namesrv("rmqha").address
     master = make_broker(kinds[0], namesrv, "master", brokerRole=role, slaveTimeout=1000, **KEPT)
     slave = make_broker(kinds[1], namesrv, "slave", brokerRole="SLAVE", brokerId=1, **KEPT)
     master.wait_for_slave()
-    for count in (1, 250):  # an empty slave of RocketMQ asks late, and gets its master's last file of that moment
+    # RocketMQ: an empty slave requests late, and gets the master's last file of that moment.
+    for count in (1, 250):
         send(namesrv, count)
         wait_for(master, slave)
     return namesrv, master, slave
@@ -75,7 +77,7 @@ def test_logs_of_running_brokers_are_compared(kinds, make_namesrv, make_broker, 
 
 
 @pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
-def test_a_damaged_slave_is_repaired_from_a_java_master(role, make_namesrv, make_broker, run):
+def test_damaged_slave_is_repaired_from_a_java_master(role, make_namesrv, make_broker, run):
     namesrv, master, slave = pair_of(("java", "rmqha"), make_namesrv, make_broker, role)
     slave.stop()
     records = list(store_compare.walk(master.commit_log))
@@ -99,7 +101,7 @@ def test_a_damaged_slave_is_repaired_from_a_java_master(role, make_namesrv, make
     check(run, namesrv, code=0)
 
 
-def test_a_broker_of_rocketmq_gives_no_checksums(make_namesrv, make_broker):
+def test_broker_of_rocketmq_has_no_checksums(make_namesrv, make_broker):
     master = make_broker("java", make_namesrv("rmqha").address, "master")
     with ClusterAdmin(timeout_millis=WAIT_MS) as admin:
         assert admin.get_commit_log_checksums(master.address, 0, 1, 1) is None

@@ -1,4 +1,5 @@
-"""`ha receive`: masters that say anything, the folder received into, and logs compared from either side."""
+"""`ha receive`: masters with arbitrary answers, the folder that receives the log, and logs compared from either
+side."""
 import os
 import random
 import signal
@@ -33,18 +34,18 @@ from tests.tools.conftest import broker_at
 from tests.tools.replication import logs
 from tests.tools.replication.logs import SEGMENT, content, files, log_of
 
-# A receiver and masters that say what a test wants: what it reports, what it writes, what it refuses.
+# A receiver and masters scripted by the tests: what it reports, writes and refuses.
 
 
 class Following:
-    """A receiver that runs in a thread; `result` is what ended it."""
+    """A receiver that runs in a thread; `result` is the error that ended it."""
 
     def __init__(self, folder, master, **options):
         self.stop = threading.Event()
         self.result: BaseException | None = None
         self.end = 0
         settings = {"acknowledge": False, "from_first": True, "once": False, "sync_interval_s": 0.0, **options}
-        self._times = settings.pop("times", 1)  # connections
+        self._times = settings.pop("times", 1)  # number of connections
         self._folder, self._master, self._settings = str(folder), master, settings
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -62,7 +63,7 @@ class Following:
             self.result = error
 
     def join(self):
-        """Wait for its end."""
+        """Wait for the end of the receiver."""
         self._thread.join(240)
         assert not self._thread.is_alive()
         return self.result
@@ -70,7 +71,7 @@ class Following:
 
 @contextmanager
 def following(folder, data, **options):
-    """(fake master's end of the connection, receiver) for a master that holds `data`."""
+    """Yield (the fake master's end of the connection, receiver) for a master that holds `data`."""
     told = {key: options.pop(key) for key in list(options) if key in logs.master(b"").__dataclass_fields__}
     with FakeMaster() as server:
         host, port = server.address.split(":")
@@ -84,7 +85,7 @@ def following(folder, data, **options):
 
 
 def serve(peer, data, begin, size=1000):
-    """Frames of `data` from `begin` on, none across a file."""
+    """Send frames of `data` from `begin` on, none of them across the end of a file."""
     while begin < len(data):
         piece = data[begin:begin + min(size, SEGMENT - begin % SEGMENT)]
         peer.send_frame(begin, piece)
@@ -92,7 +93,7 @@ def serve(peer, data, begin, size=1000):
 
 
 def serve_until_refused(peer, data, begin):
-    """The same to a receiver that closes the connection at some frame, maybe before the last is sent."""
+    """Send the same frames to a receiver that closes the connection at some frame, perhaps before the last is sent."""
     try:
         serve(peer, data, begin)
     except ConnectionError:
@@ -108,7 +109,7 @@ def test_empty_folder_asks_for_byte_one_and_gets_the_whole_log(tmp_path):
     assert receiver.result is None and content(tmp_path, len(data)) == data
 
 
-def test_empty_folder_may_begin_with_the_last_file(tmp_path):
+def test_empty_folder_may_start_with_the_last_file(tmp_path):
     data = log_of(40)
     last = len(data) // SEGMENT * SEGMENT
     with following(tmp_path, data, from_first=False) as (peer, receiver):
@@ -118,7 +119,7 @@ def test_empty_folder_may_begin_with_the_last_file(tmp_path):
     assert content(tmp_path, len(data)) == data[last:]
 
 
-def test_log_whose_first_files_are_deleted_begins_with_the_first_that_is_there(tmp_path):
+def test_log_whose_first_files_are_deleted_starts_with_the_first_existing_one(tmp_path):
     data = log_of(40)
     with following(tmp_path, data, min_offset=SEGMENT) as (peer, receiver):
         assert peer.read_report() == SEGMENT
@@ -127,7 +128,7 @@ def test_log_whose_first_files_are_deleted_begins_with_the_first_that_is_there(t
     assert content(tmp_path, len(data)) == data[SEGMENT:]
 
 
-def test_frames_may_come_byte_by_byte(tmp_path):
+def test_frames_may_arrive_byte_by_byte(tmp_path):
     data = log_of(3)
     with following(tmp_path, data) as (peer, receiver):
         peer.read_report()
@@ -136,7 +137,7 @@ def test_frames_may_come_byte_by_byte(tmp_path):
     assert content(tmp_path, len(data)) == data
 
 
-def test_reports_are_all_the_position_where_it_began(tmp_path):
+def test_all_reports_repeat_the_start_position(tmp_path):
     data = log_of(10)
     with following(tmp_path, data, housekeeping_ms=2000) as (peer, receiver):
         assert peer.read_report() == 1
@@ -147,8 +148,8 @@ def test_reports_are_all_the_position_where_it_began(tmp_path):
     assert content(tmp_path, len(data)) == data
 
 
-def test_begins_again_before_what_sends_may_wait_for(tmp_path):
-    data = log_of(20)  # one record a second
+def test_receiver_resumes_before_records_that_sends_may_wait_for(tmp_path):
+    data = log_of(20)  # one record per second
     with following(tmp_path, data) as (peer, receiver):
         peer.read_report()
         serve(peer, data, 1)
@@ -158,20 +159,21 @@ def test_begins_again_before_what_sends_may_wait_for(tmp_path):
         assert 0 < begin < len(data)
         before = [record for record in scan_block(data[:begin], 0).records if record.offset + record.size <= begin]
         newest_held = 1_700_000_000_000 + 18_000  # the last record is received again
-        assert newest_held - before[-1].store_timestamp >= 1000 + 5000, "by slaveTimeout and a margin"
+        assert newest_held - before[-1].store_timestamp >= 1000 + 5000, "earlier by slaveTimeout and a margin"
         serve(peer, data, begin)
         wait_until(lambda: receiver.end == len(data), 60_000)
     assert receiver.result is None and content(tmp_path, len(data)) == data
 
 
-def test_acknowledges_what_is_on_disk_once_the_overlap_was_compared(tmp_path):
+def test_acknowledges_bytes_on_disk_after_the_overlap_was_compared(tmp_path):
     data = log_of(10)
     with following(tmp_path, data[:1500], acknowledge=True) as (peer, receiver):
         assert peer.read_report() == 1
         serve(peer, data[:1500], 1, size=5000)
         assert peer.next_report() == 1500
     with following(tmp_path, data, acknowledge=True) as (peer, receiver):
-        assert peer.read_report() == 900  # the last record may have been cut, the one before is compared
+        # The last record may have been cut off; the one before it is compared.
+        assert peer.read_report() == 900
         serve(peer, data, 900, size=5000)
         assert peer.next_report() == 3000
 
@@ -189,7 +191,7 @@ def test_failed_fsync_is_never_acknowledged(tmp_path, monkeypatch):
     assert isinstance(receiver.result, OSError)
 
 
-def test_other_bytes_where_the_folder_has_some_are_refused_by_offset(tmp_path):
+def test_bytes_that_differ_from_the_folders_are_refused_with_their_offset(tmp_path):
     data = log_of(20)
     with following(tmp_path, data) as (peer, receiver):
         peer.read_report()
@@ -199,7 +201,8 @@ def test_other_bytes_where_the_folder_has_some_are_refused_by_offset(tmp_path):
     with following(tmp_path, data) as (peer, receiver):
         begin = peer.read_report()
         wrong = bytearray(data)
-        wrong[begin + 45] ^= 1  # of the time, which no check of a record covers
+        # A byte of the time, which no checksum of a record covers.
+        wrong[begin + 45] ^= 1
         serve_until_refused(peer, bytes(wrong), begin)
         error = receiver.join()
     assert isinstance(error, DivergedError) and f"differ at {begin + 45}" in str(error)
@@ -210,7 +213,7 @@ def test_other_bytes_where_the_folder_has_some_are_refused_by_offset(tmp_path):
     (20, {"max_offset": 3000}, "the log of broker-a at 3000"),
     (20, {"min_offset": 2 * SEGMENT, "max_offset": 9 * SEGMENT}, "begins at 8192"),
 ])
-def test_master_that_does_not_hold_what_the_folder_needs_is_not_even_asked(tmp_path, held, master, text):
+def test_master_without_the_offsets_that_the_folder_needs_is_not_even_asked(tmp_path, held, master, text):
     data = log_of(held)
     with following(tmp_path, data) as (peer, receiver):
         peer.read_report()
@@ -221,16 +224,16 @@ def test_master_that_does_not_hold_what_the_folder_needs_is_not_even_asked(tmp_p
     assert isinstance(error, DivergedError) and text in str(error)
 
 
-def test_heartbeat_of_another_offset_is_a_refusal(tmp_path):
+def test_heartbeat_with_another_offset_is_a_refusal(tmp_path):
     with following(tmp_path, log_of(20)) as (peer, receiver):
         peer.read_report()
         peer.send_frame(4096)
         error = receiver.join()
-    assert isinstance(error, DivergedError) and "asked to go on at 1 and answers with 4096" in str(error)
+    assert isinstance(error, DivergedError) and "asked to continue at 1 but answers with 4096" in str(error)
 
 
 @pytest.mark.parametrize("damage", ["no log", "body"])
-def test_damaged_bytes_are_not_written_and_fetched_again_once(tmp_path, damage):
+def test_damaged_bytes_are_not_written_and_requested_again_once(tmp_path, damage):
     data = log_of(20)
     wrong = bytearray(data)
     wrong[150] ^= 1
@@ -244,12 +247,12 @@ def test_damaged_bytes_are_not_written_and_fetched_again_once(tmp_path, damage):
                 serve_until_refused(peer, stream, 1)
                 assert peer.is_closed()
         error = receiver.join()
-    assert isinstance(error, DivergedError) and "no commit log" in str(error) and "twice" in str(error)
+    assert isinstance(error, DivergedError) and "not a commit log" in str(error) and "twice" in str(error)
     with ReceivedLog(str(tmp_path), SEGMENT) as log:
         assert log.end is None
 
 
-def test_what_came_damaged_once_is_received_the_second_time(tmp_path):
+def test_bytes_damaged_once_are_received_the_second_time(tmp_path):
     data = log_of(20)
     wrong = bytearray(data)
     wrong[len(data) - 150] ^= 1
@@ -273,9 +276,9 @@ def test_frame_beyond_the_end_of_a_file_is_refused(tmp_path):
         peer.read_report()
         peer.send_frame(1, data[1:SEGMENT + 100])
         error = receiver.join()
-    assert isinstance(error, DivergedError) and "its files are of another size" in str(error)
+    assert isinstance(error, DivergedError) and "its files have another size" in str(error)
     error = Following(tmp_path, logs.master(data, min_offset=77)).join()
-    assert isinstance(error, DivergedError) and "begins at 77, where none of its files" in str(error)
+    assert isinstance(error, DivergedError) and "begins at 77, which is not the start of a file" in str(error)
 
 
 @pytest.mark.parametrize("size", [-1, -13, 2**31 - 1, 4 * 1024 * 1024])
@@ -297,7 +300,7 @@ def test_closed_and_silent_masters_end_the_connection(tmp_path):
     assert "can't be reached" in str(Following(tmp_path, logs.master(b"", ("127.0.0.1", 1))).join())
 
 
-def test_once_ends_where_the_master_ended(tmp_path):
+def test_once_ends_at_the_end_of_the_master(tmp_path):
     data = log_of(20)
     with following(tmp_path, data, once=True) as (peer, receiver):
         peer.read_report()
@@ -310,7 +313,7 @@ def test_once_ends_where_the_master_ended(tmp_path):
     ({"allAckInSyncStateSet": "true"}, "allAckInSyncStateSet"), ({"inSyncReplicas": "3"}, "inSyncReplicas above 2"),
     ({"enableAutoInSyncReplicas": "true"}, "enableAutoInSyncReplicas"),
 ])
-def test_master_that_would_wait_for_a_silent_receiver_is_left_alone(config, named):
+def test_master_that_would_wait_for_a_silent_receiver_is_not_used(config, named):
     class Admin:
         def get_broker_config(self, _address):
             return {"haListenPort": "10912", **config}
@@ -325,7 +328,7 @@ def test_master_that_would_wait_for_a_silent_receiver_is_left_alone(config, name
         ask_master(Admin(), "h:10911", ("h", 10999), acknowledge=True)
 
 
-# The folder that a log is received into: what it holds after any end of its receiver.
+# The folder that receives a log: its content after any end of its receiver.
 
 
 def write(folder, data, begin=0):
@@ -338,7 +341,7 @@ def write(folder, data, begin=0):
             offset += size
 
 
-def test_new_folder_holds_nothing(tmp_path):
+def test_new_folder_is_empty(tmp_path):
     with ReceivedLog(str(tmp_path / "new"), SEGMENT) as log:
         assert (log.begin, log.end, log.synced, log.settled(1000)) == (None, None, None, None)
     assert os.listdir(tmp_path / "new") == []
@@ -351,7 +354,7 @@ def test_files_have_names_and_sizes_of_a_commit_log(tmp_path):
     assert content(tmp_path, len(data)) == data
 
 
-def test_log_may_begin_at_any_file(tmp_path):
+def test_log_may_start_at_any_file(tmp_path):
     data = log_of(20, begin=3 * SEGMENT)
     write(tmp_path, data, 3 * SEGMENT)
     with ReceivedLog(str(tmp_path), SEGMENT) as log:
@@ -359,7 +362,7 @@ def test_log_may_begin_at_any_file(tmp_path):
         assert (log.begin, log.end, log.synced) == (3 * SEGMENT, end, end)
 
 
-def test_goes_on_where_it_ends(tmp_path):
+def test_writing_resumes_at_the_end(tmp_path):
     data = log_of(40)
     for begin in range(0, len(data), 300 * 7):
         with ReceivedLog(str(tmp_path), SEGMENT) as log:
@@ -370,8 +373,8 @@ def test_goes_on_where_it_ends(tmp_path):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 20 * 300 + 600), st.binary(max_size=40))
-@example(4095, b"\0\0")  # what the log has there
-def test_cut_or_torn_end_is_taken_back_to_what_is_surely_whole(tmp_path_factory, cut, garbage):
+@example(4095, b"\0\0")  # the same bytes as in the log
+def test_cut_or_torn_end_is_truncated_to_certainly_complete_records(tmp_path_factory, cut, garbage):
     folder = tmp_path_factory.mktemp("torn")
     data = log_of(20)
     cut = min(cut, len(data))
@@ -387,7 +390,7 @@ def test_cut_or_torn_end_is_taken_back_to_what_is_surely_whole(tmp_path_factory,
     assert b"".join(files(folder).values())[:end] == data[:end]
 
 
-def test_last_record_stays_on_disk_over_a_restart(tmp_path):
+def test_last_record_remains_on_disk_over_a_restart(tmp_path):
     data = log_of(3)
     write(tmp_path, data)
     with ReceivedLog(str(tmp_path), SEGMENT) as log:
@@ -395,7 +398,7 @@ def test_last_record_stays_on_disk_over_a_restart(tmp_path):
     assert content(tmp_path, 900) == data
 
 
-def test_record_with_a_wrong_crc_and_all_behind_it_is_taken_back(tmp_path):
+def test_record_with_a_wrong_crc_and_everything_after_it_is_dropped(tmp_path):
     data = log_of(10)
     write(tmp_path, data)
     with open(tmp_path / f"{0:020d}", "r+b") as file:
@@ -406,8 +409,8 @@ def test_record_with_a_wrong_crc_and_all_behind_it_is_taken_back(tmp_path):
     assert content(tmp_path, 1500) == data[:1500]
 
 
-def test_settled_is_a_record_older_than_the_newest_by_that_time(tmp_path):
-    write(tmp_path, log_of(10))  # one each second
+def test_settled_record_is_older_than_the_newest_by_the_given_time(tmp_path):
+    write(tmp_path, log_of(10))  # one record per second
     with ReceivedLog(str(tmp_path), SEGMENT) as log:
         assert log.end == 9 * 300
         assert log.settled(0) == 8 * 300  # the last one is always compared
@@ -416,7 +419,7 @@ def test_settled_is_a_record_older_than_the_newest_by_that_time(tmp_path):
         assert log.settled(60_000) == 0
 
 
-def test_settled_goes_back_over_files(tmp_path):
+def test_settled_goes_back_across_files(tmp_path):
     data = log_of(40, step_ms=10)
     write(tmp_path, data)
     assert len(data) > 2 * SEGMENT
@@ -428,13 +431,13 @@ def test_settled_goes_back_over_files(tmp_path):
 
 
 @pytest.mark.parametrize(("make", "text"), [
-    (lambda folder: (folder / "notes.txt").write_text("x"), "is no commit log file"),
+    (lambda folder: (folder / "notes.txt").write_text("x"), "is not a commit log file"),
     (lambda folder: (folder / f"{0:020d}").write_bytes(bytes(100)), "has 100 bytes"),
     (lambda folder: [(folder / f"{start:020d}").write_bytes(bytes(SEGMENT)) for start in (0, 2 * SEGMENT)],
      "is a gap"),
-    (lambda folder: (folder / f"{5:020d}").write_bytes(bytes(SEGMENT)), "is no file of a log of"),
+    (lambda folder: (folder / f"{5:020d}").write_bytes(bytes(SEGMENT)), "does not belong to a log with files of"),
 ])
-def test_folder_with_anything_else_is_refused_and_left_alone(tmp_path, make, text):
+def test_folder_with_other_content_is_refused_and_left_unchanged(tmp_path, make, text):
     make(tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(CannotAnswerError, match=text), ReceivedLog(str(tmp_path), SEGMENT):
@@ -442,7 +445,7 @@ def test_folder_with_anything_else_is_refused_and_left_alone(tmp_path, make, tex
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_two_receivers_of_one_folder_are_one_too_many(tmp_path):
+def test_second_receiver_of_a_folder_is_refused(tmp_path):
     with ReceivedLog(str(tmp_path), SEGMENT):
         with pytest.raises(CannotAnswerError, match="another receiver"), ReceivedLog(str(tmp_path), SEGMENT):
             pass
@@ -465,7 +468,7 @@ def test_nothing_is_synced_after_a_failed_fsync(tmp_path, monkeypatch):
             assert log.synced == 0
 
 
-# `ha receive` from a running master, Java's and rmqha's: the same bytes, and what it reports.
+# `ha receive` from a running master, Java's or rmqha's: identical bytes, and its reports.
 
 TOPIC = "Received"
 ROOT = Path(__file__).resolve().parents[3]
@@ -490,7 +493,7 @@ def log_end(folder):
 
 
 def assert_same_files(master, folder):
-    """The folder holds the master's files: their names, their sizes, their bytes."""
+    """Assert that the folder has the master's files: their names, sizes and bytes."""
     end = store_compare.log_end(master.commit_log)
     wait_until(lambda: log_end(folder) >= end, 60_000, f"the received log at {end}")
     assert store_compare.compare_commit_logs(master.commit_log, folder) == (0, end)
@@ -503,10 +506,10 @@ def produced(job_or_sent):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_received_files_are_the_masters_and_only_acknowledge_makes_a_slave(kind, make_namesrv, make_broker, receive,
-                                                                           java_driver, tmp_path):
+def test_received_files_equal_the_masters_and_only_acknowledge_makes_a_slave(kind, make_namesrv, make_broker, receive,
+                                                                             java_driver, tmp_path):
     namesrv = make_namesrv("rmqha").address
-    # a busy machine is no reason to refuse sends
+    # A busy machine must not cause refused sends.
     master = make_broker(kind, namesrv, "master", brokerRole="SYNC_MASTER", slaveTimeout=1000,
                          brokerFastFailureEnable="false", osPageCacheBusyTimeOutMills=60_000)
     java_driver.create_topic(namesrv, master.address, TOPIC)
@@ -518,7 +521,7 @@ def test_received_files_are_the_masters_and_only_acknowledge_makes_a_slave(kind,
     assert_same_files(master, folder)
     assert len(list(folder.iterdir())) > 1
 
-    # Sends wait for a slave while the receiver has their bytes, also while it goes and comes again.
+    # Sends wait for a slave while the receiver has their bytes, also while it disconnects and reconnects.
     before = log_end(folder)
     job = java_driver.start_produce(namesrv, load.part(1500, 60), timeoutMs=10_000)
     for _ in range(2):
@@ -540,10 +543,10 @@ def test_received_files_are_the_masters_and_only_acknowledge_makes_a_slave(kind,
     assert_same_files(master, folder)
     receiver.process.send_signal(signal.SIGKILL)
     receiver.process.wait(240)
-    assert_same_files(master, folder)  # acknowledged is on disk
+    assert_same_files(master, folder)  # acknowledged bytes are on disk
 
 
-def test_folder_of_another_log_is_refused_and_left_as_it_is(cluster, run, tmp_path):
+def test_folder_of_another_log_is_refused_and_left_unchanged(cluster, run, tmp_path):
     folder = tmp_path / "received"
 
     def receive_once(broker):
@@ -558,12 +561,12 @@ def test_folder_of_another_log_is_refused_and_left_as_it_is(cluster, run, tmp_pa
             for _ in range(count):
                 assert other.send("T", b"o" * 1000).code == 0
             refused = receive_once(other)
-            assert refused.exit_code == 1 and "Receive into another folder" in refused.output
+            assert refused.exit_code == 1 and "Use another folder" in refused.output
             assert ("differ at" if count == 200 else "ends at") in refused.output
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
-def test_receiver_ends_well_at_a_signal_and_goes_on(cluster, nodes, tmp_path):
+def test_receiver_ends_cleanly_on_a_signal_and_resumes(cluster, nodes, tmp_path):
     def start():
         command = [sys.executable, "-m", "rmqha.tools.rmqha_command", "ha", "receive", "--master", cluster.ha_address,
                    "--folder", str(tmp_path / "received")]
@@ -580,10 +583,10 @@ def test_receiver_ends_well_at_a_signal_and_goes_on(cluster, nodes, tmp_path):
 
 @pytest.mark.parametrize(("arguments", "code", "text"), [
     (["--master", "127.0.0.1:2"], 2, "the broker 127.0.0.1:1 can't be reached"),
-    (["--master", "nonsense"], 2, "--master: 'nonsense' is no host:port"),
-    (["--master", "127.0.0.1:2", "--broker", "x"], 2, "--broker: 'x' is no host:port"),
+    (["--master", "nonsense"], 2, "--master: 'nonsense' is not a valid host:port"),
+    (["--master", "127.0.0.1:2", "--broker", "x"], 2, "--broker: 'x' is not a valid host:port"),
 ])
-def test_what_can_not_be_received_is_said(run, tmp_path, arguments, code, text):
+def test_impossible_request_is_reported(run, tmp_path, arguments, code, text):
     result = run("ha", "receive", *arguments, "--folder", tmp_path / "new", "--once")
     assert result.exit_code == code and text in result.output
     assert not (tmp_path / "new").exists()
@@ -637,7 +640,7 @@ def side(request, alone, admin, monkeypatch):
     one.close()
 
 
-def test_drawn_ranges_are_those_of_the_log(side, alone, monkeypatch):
+def test_random_ranges_match_the_log(side, alone, monkeypatch):
     monkeypatch.setattr(log_match, "_KEPT", 1000)
     draw = random.Random(1)
     for _ in range(150):
@@ -650,7 +653,7 @@ def test_drawn_ranges_are_those_of_the_log(side, alone, monkeypatch):
                 zlib.crc32(alone.log[at:at + 9]) for at in range(offset, offset + 9 * count, 9))
 
 
-def test_the_record_around_each_drawn_byte_is_found(side, alone):
+def test_record_around_each_random_byte_is_found(side, alone):
     known = records(alone)
     draw = random.Random(2)
     for offset, size in draw.sample(known, 12) + [known[0], known[-1]]:
@@ -663,15 +666,15 @@ def test_the_record_around_each_drawn_byte_is_found(side, alone):
         assert (place.start, place.end, place.is_blank) == (blank, FILE, True)
 
 
-def test_what_is_not_there_is_an_error_with_the_range(side, alone):
+def test_range_outside_of_the_log_is_an_error_that_names_it(side, alone):
     for offset, size in ((alone.end - 1, 2), (alone.end, 1), (1 << 40, 1)):
-        with pytest.raises(RangeGoneError, match=f"does not hold {size} bytes at offset {offset} any more"):
+        with pytest.raises(RangeGoneError, match=f"no longer holds {size} bytes at offset {offset}"):
             side.read(offset, size)
-        with pytest.raises(RangeGoneError, match=f"does not hold {size} bytes at offset {offset} any more"):
+        with pytest.raises(RangeGoneError, match=f"no longer holds {size} bytes at offset {offset}"):
             side.checksums(offset, size, 1)
 
 
-def test_a_reader_reports_where_it_began_and_nothing_else(alone, admin, monkeypatch):
+def test_reader_reports_only_its_start_position(alone, admin, monkeypatch):
     alone.forget_checksums(monkeypatch)
     reports = []
     encode = ha_transfer.encode_report
@@ -688,7 +691,7 @@ def test_a_reader_reports_where_it_began_and_nothing_else(alone, admin, monkeypa
     another.close()
 
 
-def test_a_sync_master_is_given_time_so_that_no_send_waits_for_what_is_reported(alone, admin, monkeypatch):
+def test_sync_master_gets_time_so_that_no_send_waits_for_reported_bytes(alone, admin, monkeypatch):
     alone.forget_checksums(monkeypatch)
     waits = []
     for role in ("ASYNC_MASTER", "SYNC_MASTER"):
@@ -698,7 +701,7 @@ def test_a_sync_master_is_given_time_so_that_no_send_waits_for_what_is_reported(
     assert waits == [6.5]
 
 
-def test_a_connection_that_ends_is_made_again(alone, admin, monkeypatch):
+def test_connection_that_ends_is_made_again(alone, admin, monkeypatch):
     alone.forget_checksums(monkeypatch)
     side = log_side(admin, alone.master.address, "master")
     assert side.read(0, 100) == alone.log[:100]
@@ -707,14 +710,14 @@ def test_a_connection_that_ends_is_made_again(alone, admin, monkeypatch):
     side.close()
 
 
-def test_a_port_that_is_none_of_replication_is_named(alone):
+def test_port_without_replication_is_named(alone):
     port = int(alone.master.address.rpartition(":")[2])
     side = StreamSide("the master", Master("m", ("127.0.0.1", port), FILE, 0, alone.end, 1000, 1000))
-    with pytest.raises(CannotAnswerError, match="the master is read through its HA port: 127.0.0.1:"):
+    with pytest.raises(CannotAnswerError, match="can't read the master through its HA port: 127.0.0.1:"):
         side.read(5, 10)
 
 
-def test_a_broker_that_waits_for_all_its_peers_is_not_read(alone, admin, monkeypatch):
+def test_broker_that_waits_for_all_its_peers_is_not_read(alone, admin, monkeypatch):
     alone.forget_checksums(monkeypatch)
     config = {**admin.get_broker_config(alone.master.address), "inSyncReplicas": "3"}
     monkeypatch.setattr(ClusterAdmin, "get_broker_config", lambda _self, _address: config)

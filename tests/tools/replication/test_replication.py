@@ -1,4 +1,4 @@
-"""What is made of the answers of masters, slaves and name servers, and of a message that follows its way."""
+"""The view of replication from the answers of masters, slaves and name servers, and from a probe message."""
 import logging
 import threading
 
@@ -35,7 +35,7 @@ from tests.support.tiers import drawn
 from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at
 
-# What is made of the answers of masters and slaves, whatever their kind.
+# The view made of the answers of masters and slaves, whatever their kind.
 
 MASTER = Broker("C", "a", 0, "10.0.0.1:10911")
 SLAVE = Broker("C", "a", 1, "10.0.0.2:10911")
@@ -45,7 +45,7 @@ OTHER = Broker("C", "a", 2, "10.0.0.3:10911")
 class Answers:
     """Stands for ClusterAdmin: address -> (config, runtime table, answer to 907, newest store time).
 
-    A broker may be a list of those: one for each look, the last one from then on.
+    A broker may be a list of those: one for each poll, the last one from then on.
     """
 
     timeout_millis = 60_000
@@ -68,7 +68,7 @@ class Answers:
         answer = self._told(address)[1]
         for answers in self._brokers.values():
             if isinstance(answers, list) and answers[0][1] is answer and len(answers) > 1:
-                answers.pop(0)  # the last question of a look
+                answers.pop(0)  # the last request of a poll
         return answer
 
     def ha_runtime_info(self, address):
@@ -99,7 +99,7 @@ def master_of_5(end, *connections):
     return HARuntimeInfo(True, end, 0, list(connections))
 
 
-def test_slaves_of_a_49_master_are_asked_themselves():
+def test_slaves_of_a_49_master_are_queried_themselves():
     view = read_group(Answers(master=broker("ASYNC_MASTER", 5000, newest=9_000),
                               slave=[broker("SLAVE", 3000), broker("SLAVE", 3500, newest=2_500)]), [MASTER, SLAVE])
     (slave,) = view.slaves
@@ -107,7 +107,7 @@ def test_slaves_of_a_49_master_are_asked_themselves():
     assert slave.in_sync is False and slave.rate is None and slave.status is Status.OK
 
 
-def test_connection_and_registered_slave_of_one_host_are_one():
+def test_connection_and_registered_slave_of_one_host_are_matched():
     info = master_of_5(5000, connection("10.0.0.2:40001", 4900, 5000, transferredByteInSecond=77))
     view = read_group(Answers(master=broker("SYNC_MASTER", 5000, info, 10_000),
                               slave=[broker("SLAVE", 4900, None, 9_000), broker("SLAVE", 4950, None, 9_000)]),
@@ -118,7 +118,7 @@ def test_connection_and_registered_slave_of_one_host_are_one():
     assert (slave.state, slave.in_sync) == ("CONNECTED", True)
 
 
-def test_state_and_time_of_an_rmqha_master_are_taken():
+def test_state_and_time_reported_by_an_rmqha_master_are_used():
     info = master_of_5(5000, connection("10.0.0.2:40001", 4000, 5000))
     told = {"haSlave_10.0.0.2:40001": "TRANSFER,4000,1000,5,6,x", "haSlaveLagMs_10.0.0.2:40001": "1234"}
     (slave,) = read_broker(Answers(master=broker("SYNC_MASTER", 5000, info, **told)), MASTER).slaves
@@ -137,12 +137,12 @@ def test_slave_without_a_connection_is_shown():
     assert (view.slaves[1].state, view.slaves[1].note) == ("APPEND_FAILED", "disk is full")
 
 
-def test_slave_whose_first_record_is_another_has_diverged():
+def test_slave_with_another_first_record_has_diverged():
     records = {SLAVE.address: b"other"}
     view = read_group(Answers(records, master=broker("ASYNC_MASTER", 5000), slave=broker("SLAVE", 5000)),
                       [MASTER, SLAVE])
     assert [(slave.state, slave.status) for slave in view.slaves] == [("DIVERGED", Status.CRITICAL)]
-    assert "its record at 0 is not its master's" in render(view)
+    assert "its record at offset 0 differs from its master's" in render(view)
 
 
 def told(begin, end, **config):
@@ -159,16 +159,16 @@ def told(begin, end, **config):
     (told(0, 5000), told(0, 0), []),
     (told(0, 5000), told(0, 5000, mappedFileSizeCommitLog="2000"), []),
 ])
-def test_samples_are_where_files_begin_that_both_hold(master, slave, offsets):
+def test_samples_are_at_starts_of_files_that_both_hold(master, slave, offsets):
     assert sample_offsets(master, slave) == offsets
 
 
-def test_slave_that_gives_no_answer_is_shown():
+def test_slave_that_does_not_answer_is_shown():
     view = read_group(Answers(master=broker("ASYNC_MASTER", 5000, newest=9_000)), [MASTER, SLAVE])
     assert [(slave.state, slave.in_sync) for slave in view.slaves] == [("UNREACHABLE", False)]
 
 
-def test_slave_ahead_of_its_master_is_no_good_one():
+def test_slave_ahead_of_its_master_is_not_healthy():
     view = read_group(Answers(master=broker("ASYNC_MASTER", 5000), slave=broker("SLAVE", 6000)), [MASTER, SLAVE])
     (slave,) = view.slaves
     assert (slave.state, slave.lag_bytes, slave.lag_seconds, slave.in_sync) == ("AHEAD", -1000, None, False)
@@ -182,19 +182,19 @@ def test_refused_slaves_are_shown_with_the_reason():
     diverged = read_broker(Answers(master=broker("SYNC_MASTER", 5000, None, haRefusedSlave_h_9="4000,0,5000")), MASTER)
     assert "REFUSED h: its log is another one: before 4000" in render(diverged)
     text = render(view)
-    assert "REFUSED 10.0.0.9: it is ahead of the master: it asks for 7000, the master ends at 5000" in text
-    assert "REFUSED fd00::1: it is too far behind: it asks for 5, the master begins at 100" in text
+    assert "REFUSED 10.0.0.9: it is ahead of the master: it requests 7000, but the master ends at 5000" in text
+    assert "REFUSED fd00::1: it is too far behind: it requests 5, but the master begins at 100" in text
     assert "is ahead" in as_json(view)["refused"][0]["reason"]
 
 
-def test_unreachable_master_and_slaves_without_one_are_said():
+def test_unreachable_master_and_slaves_without_one_are_reported():
     view = read_group(Answers(), [MASTER])
     assert "UNREACHABLE: the broker 10.0.0.1:10911 can't be reached" in render(view)
     view = read_group(Answers(slave=broker("SLAVE", 5000)), [SLAVE])
     assert "no master of this name is registered" in render(view) and view.slaves[0].ack_offset == 5000
 
 
-def test_rate_of_a_slave_comes_from_two_looks():
+def test_rate_of_a_slave_is_computed_from_two_polls():
     def look(end):
         return read_group(Answers(master=broker("ASYNC_MASTER", 9000), slave=broker("SLAVE", end)), [MASTER, SLAVE])
     meter, first, second = RateMeter(), look(1000), look(4000)
@@ -208,7 +208,7 @@ def test_rate_of_a_slave_comes_from_two_looks():
     (None, "10.0.0.1:10912", "did you mean 10.0.0.1:10911?"),
     (None, "zzz", "no broker 'zzz' at the name server; it knows"),
 ])
-def test_unknown_names_get_the_nearest(cluster, name, text):
+def test_unknown_names_get_a_suggestion(cluster, name, text):
     with pytest.raises(CannotAnswerError) as failed:
         chosen([MASTER, SLAVE], cluster, name)
     assert text in failed.value.message
@@ -229,10 +229,10 @@ def test_any_answer_is_shown_or_refused(table, config):
     try:
         render(read_group(Answers(master=answer, slave=answer), [MASTER, SLAVE]))
     except CannotAnswerError as error:
-        assert "no number" in error.message
+        assert "not a 64-bit number" in error.message
 
 
-# Settings of replicas that differ: who reports them, and which.
+# Differing settings of replicas: the commands that report them, and the settings.
 
 BROKERS = [Broker("C", "a", number, f"10.0.0.{number + 1}:10911") for number in range(3)]
 
@@ -254,7 +254,7 @@ def problems(*configs, **common):
 
 @pytest.mark.parametrize("key", SHARED)
 @pytest.mark.parametrize("switch", ["enableControllerMode", "enableAutoSwitchHA"])
-def test_each_shared_setting_that_one_replica_lacks_is_a_warning(key, switch):
+def test_each_shared_setting_missing_at_one_replica_is_a_warning(key, switch):
     if key == "enableControllerMode":
         configs = [{key: "true"}, {key: "true"}, {key: "false"}]
     else:
@@ -264,35 +264,35 @@ def test_each_shared_setting_that_one_replica_lacks_is_a_warning(key, switch):
     assert found.status is Status.WARNING
     assert found.text == (f"a: settings differ: {key}={value} at 10.0.0.1:10911 and 10.0.0.2:10911, {other} at "
                           "10.0.0.3:10911")
-    assert "-b HOST:PORT for each replica (-c reaches the present master only)" in found.todo
+    assert "-b HOST:PORT for each one (-c reaches only the current master)" in found.todo
 
 
-def test_settings_that_are_alike_or_of_fixed_roles_are_no_problem():
+def test_equal_settings_and_those_of_fixed_roles_are_no_problem():
     assert problems({"minInSyncReplicas": "2"}, {"minInSyncReplicas": "2"}, enableControllerMode="true") == []
     assert problems({"minInSyncReplicas": "2"}, {}) == []
     assert problems({"minInSyncReplicas": "2"}, {}, enableAutoSwitchHA="true") != []
     assert problems({"minInSyncReplicas": "1"}, {}, enableAutoSwitchHA="true") == []  # the default
 
 
-def test_controllers_are_a_set():
+def test_order_of_controllers_does_not_matter():
     one, other = {"controllerAddr": "x:1;y:2"}, {"controllerAddr": "y:2; x:1;"}
     assert problems(one, other, enableControllerMode="true") == []
 
 
-def test_who_gives_no_answer_is_not_compared():
+def test_broker_that_does_not_answer_is_not_compared():
     assert differing({"a": {"minInSyncReplicas": "2"}, "b": {}}) == []
 
 
-def test_every_key_about_replicas_in_sync_is_shared():
-    """A new key of that kind has to be listed, too."""
+def test_every_key_about_in_sync_replicas_is_shared():
+    """Find new keys of that kind, which have to be listed, too."""
     types = key_types(MessageStoreConfig)
     kind = {key for key, item in config_keys(MessageStoreConfig).items()
             if "InSync" in key and base_type(types[item.name]) is not str}
     assert kind and kind <= set(SHARED)
 
 
-def test_check_and_doctor_report_a_running_pairs(cluster, run):
-    """Of roles that stay doctor alone, as a note; of roles that change both."""
+def test_check_and_doctor_report_differing_settings_of_a_running_pair(cluster, run):
+    """With fixed roles only the doctor reports them, as a note; with changing roles both commands do."""
     def asked(key, value, *nodes):
         for node in nodes:
             config = node.controller.message_store_config
@@ -322,7 +322,7 @@ def test_check_and_doctor_report_a_running_pairs(cluster, run):
     assert property_text(before) == "1"
 
 
-# What a slave is, by what master, slave and name server say: each broken pair, and the healthy ones beside.
+# The state of a slave from the answers of master, slave and name server: each broken pair, and the healthy ones.
 
 HA = {"brokerIP2": "10.0.0.1", "haListenPort": "10912", "haSendHeartbeatInterval": "5000"}
 END = "10.0.0.2:40001"  # the slave's end of its connection
@@ -333,7 +333,7 @@ def java_master(end, **table):
 
 
 def our_master(end, acked=None, address=END, **table):
-    """An rmqha master with a connection that has acknowledged `acked`."""
+    """Return an rmqha master with a connection that has acknowledged `acked`."""
     told = {f"haSlave_{address}": f"TRANSFER,{acked},0,0,0,{address.partition(':')[0]}"} if acked is not None else {}
     connections = [connection(address, acked, end)] if acked is not None else []
     return broker("ASYNC_MASTER", end, master_of_5(end, *connections), config=HA, **told, **table)
@@ -357,7 +357,7 @@ CRITICAL, UNKNOWN, WARNING, OK = Status.CRITICAL, Status.UNKNOWN, Status.WARNING
     (our_master(5000, 5000), java_slave(5000), "TRANSFER", OK),
     (java_master(5000), our_slave(5000), "TRANSFER", OK),
     ([java_master(5000), java_master(6000)], [java_slave(5000), java_slave(6000)], "FOLLOWS", OK),
-    # nobody tells
+    # no server reports it
     (java_master(5000), java_slave(5000), "IDLE", UNKNOWN),
     (java_master(0), java_slave(0), "IDLE", UNKNOWN),
     # never connected
@@ -372,13 +372,13 @@ CRITICAL, UNKNOWN, WARNING, OK = Status.CRITICAL, Status.UNKNOWN, Status.WARNING
     (our_master(5000, 5000, **{f"haSlaveRetransmits_{END}": "4"}), java_slave(5000), "SILENT", CRITICAL),
     (java_master(5000), our_slave(5000, haClientRetransmits="5"), "SILENT", CRITICAL),
     (our_master(5000, 4000), our_slave(4000), "STANDS_STILL", CRITICAL),
-    # logs that don't fit
+    # logs that do not match
     (java_master(5000), java_slave(6000), "AHEAD", CRITICAL),
     (broker("ASYNC_MASTER", 5000, config=HA, begin=3000), java_slave(2000), "TOO_FAR_BEHIND", CRITICAL),
     (our_master(5000, 5000), our_slave(5000, haDivergedReason="index", haDivergedOffset="7"), "DIVERGED", CRITICAL),
     (our_master(5000), our_slave(4000, "OFFSET_REFUSED"), "OFFSET_REFUSED", CRITICAL),
     (our_master(5000), our_slave(4000, "APPEND_FAILED"), "APPEND_FAILED", CRITICAL),
-    # somebody else
+    # another broker
     (our_master(5000), our_slave(4000, follows="10.0.0.9:10912"), "NOT_CONNECTED", CRITICAL),
     (java_master(5000), our_slave(5000, follows="10.0.0.3:10912"), "IDLE", UNKNOWN),
     (java_master(5000), java_slave(5000, "10.0.0.9:10912"), "IDLE", UNKNOWN),
@@ -387,7 +387,7 @@ CRITICAL, UNKNOWN, WARNING, OK = Status.CRITICAL, Status.UNKNOWN, Status.WARNING
     (our_master(5000, 5000), java_slave(5000, brokerName="b"), "NO_SLAVE", CRITICAL),
     (our_master(5000, 5000), broker("ASYNC_MASTER", 5000, config=HA), "NO_SLAVE", CRITICAL),
 ])
-def test_slave_is_what_is_proved(master, slave, state, status):
+def test_slave_has_only_the_proven_state(master, slave, state, status):
     view = read_group(Answers(master=master, slave=slave), [MASTER, SLAVE])
     assert (view.slaves[0].state, view.slaves[0].status) == (state, status), view.slaves[0].note
     assert status is OK or view.slaves[0].note
@@ -395,33 +395,33 @@ def test_slave_is_what_is_proved(master, slave, state, status):
 
 
 @pytest.mark.parametrize("slave", [our_slave(0, "READY", ""), java_slave(3000), java_slave(0)])
-def test_receiver_on_the_slaves_host_does_not_make_up_for_it(slave):
+def test_receiver_on_the_slaves_host_does_not_hide_a_disconnected_slave(slave):
     view = read_group(Answers(master=our_master(5000, 1), slave=slave), [MASTER, SLAVE])
     one, stranger = view.slaves
     assert (one.state, one.status) == ("NOT_CONNECTED", CRITICAL)
     assert (stranger.registered, stranger.counts, stranger.status) == (False, False, WARNING)
 
 
-def test_slave_that_names_itself_counts_although_nobody_lists_it():
+def test_slave_that_identifies_itself_counts_although_it_is_not_registered():
     master = our_master(5000, 5000)
     master[1][f"haSlave_{END}"] = "TRANSFER,5000,0,0,0,C/a/1"
     (stranger,) = read_group(Answers(master=master), [MASTER]).slaves
     assert (stranger.registered, stranger.counts, stranger.status) == (False, True, WARNING)
 
 
-def test_connection_of_another_host_may_be_the_slaves_but_is_no_proof():
+def test_connection_from_another_host_may_be_the_slaves_but_proves_nothing():
     view = read_group(Answers(master=our_master(5000, 5000, "10.9.9.9:1"), slave=java_slave(5000)), [MASTER, SLAVE])
     assert (view.slaves[0].state, view.slaves[0].status) == ("IDLE", UNKNOWN)
 
 
-def test_master_that_another_address_leads_to_is_asked_who_it_is():
+def test_master_at_another_address_is_asked_for_its_identity():
     other = broker("ASYNC_MASTER", 7000, config={**HA, "brokerName": "b", "brokerId": "0"})
     view = read_group(Answers(master=java_master(5000), slave=our_slave(4000, follows="10.0.0.3:10912"), other=other),
                       [MASTER, SLAVE])
     assert view.slaves[0].state == "OTHER_MASTER" and "that is b 0 at 10.0.0.3:10911" in view.slaves[0].note
 
 
-def test_broker_that_refuses_the_question_is_unknown_not_bad():
+def test_broker_that_refuses_the_request_is_unknown_and_not_bad():
     class Refusing(Answers):
         def get_broker_config(self, address):
             if address == SLAVE.address:
@@ -433,7 +433,7 @@ def test_broker_that_refuses_the_question_is_unknown_not_bad():
     assert view.error == "no master of this name is registered"
 
 
-def test_message_of_a_probe_makes_a_pair_at_rest_known():
+def test_probe_message_reveals_the_state_of_an_idle_pair():
     sent = []
     answers = Answers(master=[java_master(5000), java_master(6000)], slave=[java_slave(5000), java_slave(5000),
                                                                            java_slave(6000)])
@@ -441,14 +441,14 @@ def test_message_of_a_probe_makes_a_pair_at_rest_known():
     assert sent == [MASTER] and [(each.state, each.status) for each in view.slaves] == [("FOLLOWS", OK)]
 
 
-def test_two_brokers_of_one_id_are_a_fault():
+def test_two_brokers_with_one_id_are_a_fault():
     twin = type(SLAVE)("C", "a", 1, OTHER.address)
     view = read_group(Answers(master=our_master(5000), slave=our_slave(5000), other=our_slave(5000)),
                       [MASTER, SLAVE, twin])
     assert [fault.status for fault in view.faults] == [CRITICAL] and "a 1 is listed at" in view.faults[0].text
 
 
-def test_broker_that_stands_still_holds_up_nobody_elses_answer():
+def test_frozen_broker_delays_no_other_answer():
     released = threading.Event()
 
     class Standing(Answers):
@@ -460,17 +460,17 @@ def test_broker_that_stands_still_holds_up_nobody_elses_answer():
             return super().get_broker_config(address)
     look = ask_all(Standing(master=java_master(5000), slave=java_slave(5000)), [MASTER, SLAVE])
     released.set()
-    assert look[MASTER].answered and not look[SLAVE].alive and "answers too slowly" in look[SLAVE].error
+    assert look[MASTER].answered and not look[SLAVE].alive and "is too slow" in look[SLAVE].error
 
 
-# `check ha --probe`: one message follows its way to the slaves of whom nobody tells, and there is a verdict.
+# `check ha --probe`: one message goes to the slaves that no server reports, and there is a verdict.
 
-PROBE_END, PROBED = 5000, 5200  # the master's log before the probe, and with it
+PROBE_END, PROBED = 5000, 5200  # the master's log before and after the probe
 AT = PROBE_END  # the probe's offset
 
 
 def verdict(master, brokers, refuses=False):
-    """What is said of brokers of 4.9, which answer these one look after the other."""
+    """Return the verdict about brokers of 4.9 that give these answers, one at each poll."""
     def probe(_master):
         if refuses:
             raise RefusedError("refused", response_code.NO_PERMISSION)
@@ -491,33 +491,33 @@ REST, WITH = java_master(PROBE_END), java_master(PROBED)
     ([java_slave(PROBE_END, "10.0.0.9:1"), java_slave(PROBE_END, "10.0.0.9:1")], "STANDS_STILL", Status.CRITICAL),
     ([java_slave(PROBE_END - 100)] * 3, "STANDS_STILL", Status.CRITICAL),
 ])
-@pytest.mark.parametrize("flushed", [PROBED, PROBED + 1000])  # others may send, too
-def test_the_probe_decides(slave, state, status, flushed):
+@pytest.mark.parametrize("flushed", [PROBED, PROBED + 1000])  # other clients may send, too
+def test_probe_decides(slave, state, status, flushed):
     view, found = verdict([REST, REST, java_master(flushed)], {SLAVE: slave})
     assert (view.slaves[0].state, found) == (state, status), view.slaves[0]
 
 
-def test_an_empty_pair_that_is_not_connected_is_critical():
+def test_empty_pair_that_is_not_connected_is_critical():
     master = [java_master(0), java_master(0), java_master(200)]
     group = Group([MASTER, SLAVE])
     view, = Reader(Answers(master=master, slave=[java_slave(0)] * 3), 0, lambda _master: 0, 0).read([group])
     assert worst(judge(view, Rules())) is Status.CRITICAL and "the probe, a message at 0 of" in view.slaves[0].note
 
 
-def test_each_slave_is_judged_by_itself():
+def test_each_slave_is_judged_separately():
     got, not_got = [java_slave(PROBE_END), java_slave(PROBE_END), java_slave(PROBED)], [java_slave(PROBE_END)] * 3
     view, found = verdict([REST, REST, WITH], {SLAVE: got, OTHER: not_got})
     assert [slave.state for slave in view.slaves] == ["FOLLOWS", "STANDS_STILL"] and found is Status.CRITICAL
 
 
-def test_a_probe_that_is_refused_leaves_it_unknown():
+def test_refused_probe_leaves_the_state_unknown():
     view, found = verdict([REST] * 3, {SLAVE: [java_slave(PROBE_END)] * 3}, refuses=True)
     assert found is Status.UNKNOWN and view.faults[0].text == "the probe failed: refused"
 
 
 @pytest.mark.parametrize(("deleted", "topic"), [
     ([], "broker-a"), (["broker-a"], "C"), (["broker-a", "C"], "BenchmarkTest")])
-def test_it_goes_to_a_topic_that_each_broker_has(tmp_path, deleted, topic):
+def test_probe_uses_a_topic_that_each_broker_has(tmp_path, deleted, topic):
     with broker_at(tmp_path, None, brokerClusterName="C", autoCreateTopicEnable=False) as broker, \
             ClusterAdmin() as admin:
         broker.send("BenchmarkTest", b"before")
@@ -532,7 +532,7 @@ def test_it_goes_to_a_topic_that_each_broker_has(tmp_path, deleted, topic):
         assert set(broker.controller.topic_config_manager.topic_config_table) == before
 
 
-def test_a_broker_that_takes_nothing_says_so(tmp_path):
+def test_probe_without_a_usable_topic_is_refused(tmp_path):
     with broker_at(tmp_path, None, brokerClusterName="C", autoCreateTopicEnable=False) as broker, \
             ClusterAdmin() as admin:
         for name in ("broker-a", "C", "BenchmarkTest"):
@@ -548,7 +548,7 @@ def namesrv(tmp_path):
         yield address
 
 
-def test_a_slave_whose_name_no_master_has_is_warned_of(tmp_path, namesrv, run, caplog):
+def test_slave_under_a_name_without_a_master_causes_a_warning(tmp_path, namesrv, run, caplog):
     with caplog.at_level(logging.INFO, "RocketmqBroker"), \
             broker_at(tmp_path / "master", namesrv, brokerClusterName="C", brokerName="orders"), \
             broker_at(tmp_path / "slave", namesrv, brokerClusterName="C", brokerName="order", brokerId=1,
@@ -557,9 +557,9 @@ def test_a_slave_whose_name_no_master_has_is_warned_of(tmp_path, namesrv, run, c
         slave.controller.registration.register_broker_all(True, False, True)
         warned = [each for each in caplog.records if "no master of brokerName=order is registered" in each.getMessage()]
         assert [each.levelname for each in warned] == ["WARNING"]
-        assert namesrv in warned[0].getMessage() and "nobody to follow" in warned[0].getMessage()
+        assert namesrv in warned[0].getMessage() and "no master to follow" in warned[0].getMessage()
         line = run("check", "ha", "-n", namesrv, "--min-slaves", "0")
-        assert line.exit_code == 2 and "no master of this name is registered; is orders meant?" in line.stdout
+        assert line.exit_code == 2 and "no master of this name is registered; did you mean orders?" in line.stdout
         with broker_at(tmp_path / "other", namesrv, brokerClusterName="C", brokerName="order"):
             slave.controller.registration.register_broker_all(True, False, True)
             assert not slave.controller.registration.lacks_master

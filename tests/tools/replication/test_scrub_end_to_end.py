@@ -1,4 +1,4 @@
-"""A bit that goes bad on a disk, of a slave or of its master: how it is seen from outside, and goes again."""
+"""A bit flips on the disk of a slave or of its master: every tool reports it until it is repaired."""
 import json
 import os
 import struct
@@ -23,21 +23,21 @@ PROMISE_MS, HOUR_MS = 2000, 3_600_000
 
 
 def slave_of(stack, folder, namesrv, ha_address, promise_ms=PROMISE_MS):
-    """A slave that has to compare its log within two seconds."""
+    """A slave that has to compare its whole log within two seconds."""
     return stack.enter_context(broker_at(
         folder / "slave", namesrv, brokerClusterName="C", brokerRole=BrokerRole.SLAVE, brokerId=1,
         haMasterAddress=ha_address, haScrubPromise=promise_ms, haScrubBytesPerSecond=64 << 20))
 
 
 def slave_alone(folder):
-    """The slave of that folder, whose master is nowhere."""
+    """The slave of that folder, without its master."""
     return broker_at(folder / "slave", None, brokerRole=BrokerRole.SLAVE, brokerId=1,
                      haMasterAddress=f"127.0.0.1:{free_ha_port()}", haScrubPromise=HOUR_MS)
 
 
 @pytest.fixture
 def scrubbing(tmp_path):
-    """A master and a slave that has compared all of its log."""
+    """A master and a slave that has compared its whole log."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(running_name_server(tmp_path))
         master = stack.enter_context(broker_at(tmp_path / "master", namesrv, brokerClusterName="C"))
@@ -49,13 +49,13 @@ def scrubbing(tmp_path):
 
 
 def told(broker) -> dict[str, str]:
-    """A broker's runtime table."""
+    """Return a broker's runtime table."""
     with ClusterAdmin(timeout_millis=60_000) as admin:
         return admin.runtime_info(broker.address)
 
 
 def record_begins(log: bytes) -> list[int]:
-    """The commit log offsets of the records of a log that begins at 0."""
+    """Return the commit log offsets of the records of a log that starts at 0."""
     begins, at = [], 0
     while at + 4 <= len(log) and (size := struct.unpack_from(">i", log, at)[0]) > 0:
         begins.append(at)
@@ -64,7 +64,7 @@ def record_begins(log: bytes) -> list[int]:
 
 
 def flip(broker, offset: int) -> None:
-    """Change a bit of the file on the disk, as a disk does: not by way of the broker."""
+    """Change a bit of the file on the disk, as a failing disk does: behind the broker's back."""
     file = os.open(os.path.join(broker.store.message_store_config.get_store_path_commit_log(), f"{0:020d}"), os.O_RDWR)
     try:
         byte = os.pread(file, 1, offset)
@@ -75,7 +75,7 @@ def flip(broker, offset: int) -> None:
 
 @contextmanager
 def damaged(broker, offset: int):
-    """A bit of the record at `offset` is another one meanwhile."""
+    """Flip a bit of the record at `offset` meanwhile."""
     flip(broker, offset + BODY_AT)
     yield
     flip(broker, offset + BODY_AT)
@@ -86,7 +86,7 @@ def rounds(cluster) -> int:
 
 
 def differences_are(cluster, count: int) -> dict[str, str]:
-    """Wait until the slave reports so many; its table."""
+    """Wait until the slave reports this number of differences; return its table."""
     def look():
         table = told(cluster.slave)
         return table if table["haScrubDifferences"] == str(count) else None
@@ -94,7 +94,7 @@ def differences_are(cluster, count: int) -> dict[str, str]:
 
 
 def findings(run, cluster) -> list[tuple[str, str, str]]:
-    """What the doctor finds wrong with replication."""
+    """Return the faults of replication that the doctor finds."""
     result = run("doctor", "-n", cluster.namesrv, "-o", "json", "--timeout", "60")
     assert result.exit_code in (0, 1), result.output
     return [(each["severity"], each["what"], each["todo"]) for each in json.loads(result.stdout)["findings"]
@@ -102,23 +102,23 @@ def findings(run, cluster) -> list[tuple[str, str, str]]:
 
 
 def all_is_well(run, cluster) -> None:
-    """Wait until the check says so: a slave that has just begun may lag."""
+    """Wait until the check succeeds: a slave that has just started may lag."""
     wait_until(lambda: run("check", "ha", "-n", cluster.namesrv, "--timeout", "60").exit_code == 0, MINUTES_MS,
                "nothing is wrong with replication")
 
 
-def test_bit_that_goes_bad_on_a_slave_is_seen_everywhere_until_it_is_good_again(scrubbing, run):
+def test_bit_flip_on_a_slave_is_reported_everywhere_until_it_is_repaired(scrubbing, run):
     offset = record_begins(scrubbing.log())[20]
     where = f"1 record of its log is not its master's, the first at offset {offset}"
     all_is_well(run, scrubbing)
     with damaged(scrubbing.slave, offset), metrics_port(BrokerMetrics(scrubbing.slave.controller)) as port:
         before = rounds(scrubbing)
         table = differences_are(scrubbing, 1)
-        assert int(table["haScrubRounds"]) <= before + 2, "the round that ran, or the next one, has found it"
+        assert int(table["haScrubRounds"]) <= before + 2, "the current round or the next one has to find it"
         assert table["haScrubFirstDifference"] == str(offset) and table["haScrubDamaged"].startswith("slave:1")
         shown = run("ha", "status", "-n", scrubbing.namesrv, "--timeout", "60").stdout
         root = scrubbing.slave.store.message_store_config.storePathRootDir
-        assert where in shown and "the slave's copy is the damaged one" in shown and "TRANSFER" in shown
+        assert where in shown and "the slave's copy is damaged" in shown and "TRANSFER" in shown
         assert f"rmqha store repair {root} --master {scrubbing.master.address} --apply" in shown
         checked = run("check", "ha", "-n", scrubbing.namesrv, "--timeout", "60")
         assert checked.exit_code == 2 and checked.stdout.startswith("HA CRITICAL") and where in checked.stdout
@@ -131,7 +131,7 @@ def test_bit_that_goes_bad_on_a_slave_is_seen_everywhere_until_it_is_good_again(
 
 
 @in_all
-def test_slave_is_repaired_and_says_so_as_soon_as_it_follows_again(tmp_path, run):
+def test_repaired_slave_reports_it_as_soon_as_it_follows_again(tmp_path, run):
     with ExitStack() as stack:
         namesrv = stack.enter_context(running_name_server(tmp_path))
         master = stack.enter_context(broker_at(tmp_path / "master", namesrv, brokerClusterName="C"))
@@ -140,34 +140,35 @@ def test_slave_is_repaired_and_says_so_as_soon_as_it_follows_again(tmp_path, run
             cluster = Cluster(namesrv, master, slave_of(first, tmp_path, namesrv, ha_address))
             cluster.send(20)
             offset = record_begins(cluster.log())[10]
-            flip(cluster.slave, offset + BORN_AT)  # no check of a record's own covers it, and a start passes it over
+            # No checksum of a record covers it, and a start does not notice it.
+            flip(cluster.slave, offset + BORN_AT)
             assert differences_are(cluster, 1)["haScrubDamaged"] == "unknown:1"
-            assert "no CRC says which copy is the right one" in run("ha", "status", "-n", namesrv).stdout
+            assert "no CRC shows which copy is right" in run("ha", "status", "-n", namesrv).stdout
         with slave_alone(tmp_path) as broker:
             table = told(broker)
-            assert (table["haScrubState"], table["haScrubFirstDifference"]) == ("WAITING", str(offset)), "not forgotten"
+            assert (table["haScrubState"], table["haScrubFirstDifference"]) == ("WAITING", str(offset)), "is forgotten"
         root = cluster.slave.store.message_store_config.storePathRootDir
         repaired = run("store", "repair", root, "--master", master.address, "--apply", "--timeout", "60")
-        assert repaired.exit_code == 0 and "1 taken from the master" in repaired.output, repaired.output
+        assert repaired.exit_code == 0 and "1 replaced by the master's" in repaired.output, repaired.output
         cluster.slave = slave_of(stack, tmp_path, namesrv, ha_address, promise_ms=HOUR_MS)
         differences_are(cluster, 0)
-        assert rounds(cluster) == 0, "it need not compare all again for that"
+        assert rounds(cluster) == 0, "it must not have to compare everything again for that"
         assert cluster.log() == Cluster(namesrv, cluster.slave, master).log()
 
 
-def test_bit_that_goes_bad_on_the_master_is_not_taken_for_the_slaves(scrubbing, run):
+def test_bit_flip_on_the_master_is_not_taken_for_the_slaves(scrubbing, run):
     offset = record_begins(scrubbing.log())[30]
     with damaged(scrubbing.master, offset):
         differences_are(scrubbing, 1)
         shown = run("ha", "status", "-n", scrubbing.namesrv, "--timeout", "60").stdout
-        assert f"the first at offset {offset} (" in shown and "): the master's copy is the damaged one" in shown
+        assert f"the first at offset {offset} (" in shown and "): the master's copy is damaged" in shown
         assert "store repair" not in shown
         ((severity, what, todo),) = findings(run, scrubbing)
         assert severity == "ERROR" and "the master's copy" in what and "make this slave the master" in todo
 
 
 @in_all
-def test_record_that_is_damaged_at_the_master_is_neither_stored_nor_a_reason_to_set_the_slave_up_again(tmp_path, run):
+def test_damaged_record_of_the_master_is_not_stored_and_does_not_condemn_the_slave(tmp_path, run):
     with ExitStack() as stack:
         namesrv = stack.enter_context(running_name_server(tmp_path))
         master = stack.enter_context(broker_at(tmp_path / "master", namesrv, brokerClusterName="C"))
@@ -185,7 +186,7 @@ def test_record_that_is_damaged_at_the_master_is_neither_stored_nor_a_reason_to_
             checked = run("check", "ha", "-n", namesrv, "--timeout", "60")
             assert checked.exit_code == 2 and f"from offset {offset} on" in checked.stdout
             wrong = [todo for severity, what, todo in findings(run, cluster) if "damaged" in what]
-            assert wrong and all(each.startswith("rmqha store verify on the master's store") for each in wrong)
+            assert wrong and all(each.startswith("run rmqha store verify on the master's store") for each in wrong)
         end = master.store.get_max_phy_offset()
         wait_until(lambda: cluster.slave.store.get_max_phy_offset() == end, MINUTES_MS, "it continues")
         checked = wait_until(lambda: (result := run("check", "ha", "-n", namesrv, "--timeout", "60")).exit_code < 2

@@ -1,4 +1,4 @@
-"""`ha status`, request 907, and what the tools say of a slave that scrubs its log."""
+"""`ha status`, request 907, and the tools' reports about a slave that scrubs its log."""
 import json
 import os
 import signal
@@ -37,11 +37,11 @@ from tests.tools.replication.test_replication import (
     read_group,
 )
 
-# `ha status` of running servers, rmqha's and Java's.
+# `ha status` on running servers, rmqha's and Java's.
 
 
 def told(run, *arguments):
-    """The answer of `ha status -o json`."""
+    """Return the output of `ha status -o json`."""
     result = run("ha", "status", "-o", "json", *arguments)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -60,7 +60,7 @@ def test_master_and_its_slave(cluster, run):
     assert f"{end:,}" in text and "TRANSFER" in text and "yes" in text
 
 
-def test_chosen_by_cluster_name_and_address(cluster, run):
+def test_brokers_are_selected_by_cluster_name_and_address(cluster, run):
     for choice in (["-c", "C"], ["-b", "broker-a"], ["-b", cluster.slave.address]):
         assert [each["name"] for each in told(run, "-n", cluster.namesrv, *choice)] == ["broker-a"]
 
@@ -81,17 +81,17 @@ def test_refused_slave_is_shown_with_both_offsets(cluster, run):
     (master,) = told(run, "-n", cluster.namesrv)
     assert [each["slave_offset"] for each in master["refused"]] == [end + 12345]
     text = run("ha", "status", "-n", cluster.namesrv).stdout
-    assert f"it asks for {end + 12345}, the master ends at {end}" in text
+    assert f"it requests {end + 12345}, but the master ends at {end}" in text
 
 
 @pytest.mark.parametrize(("arguments", "code", "text"), [
     ([], 2, "give a name server with -n host:port"),
     (["-n", "127.0.0.1:1"], 2, "the name server 127.0.0.1:1 can't be reached"),
-    (["-n", "nonsense"], 2, "'nonsense' is no host:port"),
+    (["-n", "nonsense"], 2, "'nonsense' is not a valid host:port"),
     (["-b", "nonsense"], 2, "or a broker's address with -b host:port"),
-    (["-b", "127.0.0.1:1", "-c", "C"], 2, "known to its name server"),
+    (["-b", "127.0.0.1:1", "-c", "C"], 2, "--cluster needs the name server"),
 ])
-def test_what_can_not_be_asked_is_said(run, arguments, code, text):
+def test_invalid_request_is_reported(run, arguments, code, text):
     result = run("ha", "status", *arguments)
     assert result.exit_code == code and text in result.output
 
@@ -103,20 +103,20 @@ def test_unreachable_broker_and_unknown_name(cluster, run):
     assert result.exit_code == 2 and "did you mean broker-a?" in result.output
 
 
-def test_a_port_of_something_else_is_said(cluster, run):
+def test_port_of_another_service_is_reported(cluster, run):
     result = run("ha", "status", "-n", cluster.ha_address, "--timeout", "1")
     assert result.exit_code == 2 and cluster.ha_address in result.output
 
 
-def test_watch_is_for_a_terminal(cluster, run):
+def test_watch_needs_a_terminal(cluster, run):
     result = run("ha", "status", "-n", cluster.namesrv, "--watch")
-    assert result.exit_code == 2 and "--watch is for a terminal" in result.output
+    assert result.exit_code == 2 and "--watch needs a terminal" in result.output
 
 
 @pytest.mark.java
 def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_driver, run):
     namesrv = make_namesrv("rmqha").address
-    # a busy machine is no reason to refuse sends
+    # A busy machine must not cause refused sends.
     master = make_broker("java", namesrv, "master", brokerFastFailureEnable="false", osPageCacheBusyTimeOutMills=60_000)
     slave = make_broker("java", namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address)
     java_driver.create_topic(namesrv, master.address, "T")
@@ -124,7 +124,7 @@ def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_d
     assert any(one.ok for one in java_driver.produce(namesrv, load.part(0, 200)))
 
     def slave_seen(**wanted):
-        """The slave as `ha status` shows it, once all of `wanted` is so; a busy machine may need several looks."""
+        """Return the slave as `ha status` shows it, once it matches `wanted`; a busy machine may need several polls."""
         def look():
             result = run("ha", "status", "-n", namesrv, "-o", "json", "--timeout", "3")
             views = json.loads(result.stdout) if result.stdout.startswith("[") else []
@@ -146,17 +146,18 @@ def test_lag_of_a_stopped_slave_of_a_49_master(make_namesrv, make_broker, java_d
 
 
 @pytest.mark.java
-def test_master_of_49_that_has_just_started_tells_of_itself(make_namesrv, make_broker):
+def test_master_of_49_that_has_just_started_reports_itself(make_namesrv, make_broker):
     master = make_broker("java", make_namesrv("rmqha").address, "master")
-    with ClusterAdmin(timeout_millis=30_000) as admin:  # in its first second it answers with an exception
+    # During its first second it answers with an exception.
+    with ClusterAdmin(timeout_millis=30_000) as admin:
         assert admin.runtime_info(master.address)["commitLogMaxOffset"] == "0"
 
 
 @pytest.mark.parametrize(("code", "text"), [
-    (16, "refuses, no permission: not you. Ask with an account"),
-    (1, "answers with error 1: not you"),
+    (16, "refused the request, no permission: not you. Use an account"),
+    (1, "returned error 1: not you"),
 ])
-def test_broker_that_refuses_is_said(code, text):
+def test_refusing_broker_is_reported(code, text):
     def refuse(*_arguments):
         raise MQBrokerException(code, "not you", "h:1")
     with ClusterAdmin() as admin:
@@ -168,7 +169,7 @@ def test_broker_that_refuses_is_said(code, text):
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=60))
-def test_any_body_of_an_answer_is_taken_or_refused(body):
+def test_any_response_body_is_parsed_or_refused(body):
     response = RemotingCommand.create_response_command(0, None)
     response.body = body
     with ClusterAdmin() as admin:
@@ -180,7 +181,7 @@ def test_any_body_of_an_answer_is_taken_or_refused(body):
                 assert "the broker h:1" in error.message
 
 
-# Request 907 and the times of replication: what rmqha tells, read by itself and by RocketMQ 5.1.4's own haStatus.
+# Request 907 and the times of replication: rmqha's answers, as read by itself and by RocketMQ 5.1.4's haStatus.
 
 _FIELDS = {"master", "masterCommitLogMaxOffset", "inSyncSlaveNums", "haConnectionInfo", "haClientRuntimeInfo"}
 
@@ -193,14 +194,15 @@ def admin(cluster):
 
 @pytest.fixture
 def only_slave(cluster):
-    """The cluster's slave is the one connection of its master, and has all: peers of other tests have left."""
+    """Wait until the cluster's slave is the only connection of its master and in sync: peers of other tests have
+    left."""
     store = cluster.master.store
     wait_until(lambda: [peer.slave_ack_offset for peer in store.ha_service.connection_list]
                == [store.get_max_phy_offset()], what="only the slave is connected")
 
 
 @pytest.mark.usefixtures("only_slave")
-def test_master_tells_its_slaves_in_5s_fields(cluster):
+def test_master_reports_its_slaves_in_the_fields_of_5x(cluster):
     answer = json.loads(cluster.master.call(request_code.GET_BROKER_HA_STATUS).body)
     assert set(answer) == _FIELDS
     end = cluster.master.store.get_max_phy_offset()
@@ -210,7 +212,7 @@ def test_master_tells_its_slaves_in_5s_fields(cluster):
     assert (slave["slaveAckOffset"], slave["diff"], slave["inSync"]) == (end, 0, True)
 
 
-def test_slave_tells_its_own_side(cluster):
+def test_slave_reports_its_own_side(cluster):
     answer = json.loads(cluster.slave.call(request_code.GET_BROKER_HA_STATUS).body)
     assert set(answer) == _FIELDS and answer["master"] is False
     client = answer["haClientRuntimeInfo"]
@@ -218,7 +220,7 @@ def test_slave_tells_its_own_side(cluster):
     assert client["maxOffset"] == cluster.slave.store.get_max_phy_offset()
 
 
-def test_runtime_table_tells_by_how_much_time_a_slave_is_behind(cluster, admin):
+def test_runtime_table_reports_the_lag_of_a_slave_as_time(cluster, admin):
     store = cluster.master.store
     begin = store.get_max_phy_offset()
     cluster.send(1)
@@ -243,7 +245,7 @@ def _newest(cluster, admin):
 
 
 def ha_status(folder, namesrv, address):
-    """What 5.1.4's mqadmin haStatus prints: its lines that are no log."""
+    """Return the output of 5.1.4's mqadmin haStatus, without log lines."""
     done = JavaMqadmin(folder, real_rocketmq.VERSION_5).run("haStatus", "-n", namesrv, "-b", address)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line.split() for line in done.stdout.splitlines() if line.startswith("#") or line[:1].isdigit()]
@@ -261,7 +263,7 @@ def test_mqadmin_of_514_shows_a_master_and_its_slave(cluster, tmp_path):
     assert address.startswith("127.0.0.1:") and (acked, diff, status, where) == (end, "0", "OK", end)
 
 
-# What the tools say of a slave that scrubs its log and verifies what comes.
+# The tools' reports about a slave that scrubs its log and verifies received records.
 
 HOUR_MS = 3_600_000
 SCRUBBED = {"haScrubState": "RUNNING", "haScrubPosition": "1200", "haScrubRoundBegin": "0", "haScrubRoundEnd": "5000",
@@ -274,7 +276,7 @@ REPAIR = "rmqha store repair /data/s1 --master 10.0.0.1:10911 --apply"
 
 
 def scrubbed(**told):
-    """A healthy slave that reports of its checks; None takes a key away."""
+    """Return a healthy slave that reports its checks; None removes a key."""
     table = {key: value for key, value in {**SCRUBBED, **told}.items() if value is not None}
     slave = our_slave(5000, **table)
     slave[0].update(ROOT)
@@ -286,7 +288,7 @@ def view_of(slave):
 
 
 def examined(monkeypatch, slave, brokers=(MASTER, SLAVE), master=None):
-    """The doctor's findings about replication."""
+    """Return the doctor's findings about replication."""
     class Nobody:
         def __init__(self, _admin):
             pass
@@ -302,7 +304,7 @@ def examined(monkeypatch, slave, brokers=(MASTER, SLAVE), master=None):
 
 @pytest.mark.parametrize(("told", "status", "state", "texts"), [
     ({}, Status.OK, "", []),
-    (LATE, Status.WARNING, "SCRUB_LATE", ["for 169 h 0 min, 168 h 0 min are promised (RUNNING)"]),
+    (LATE, Status.WARNING, "SCRUB_LATE", ["for 169 h 0 min, at most 168 h 0 min is promised (RUNNING)"]),
     ({**LATE, "haScrubState": "OFF"}, Status.OK, "", []),
     ({**LATE, "haScrubState": None}, Status.OK, "", []),
     ({**LATE, "haScrubState": "CANT", "haScrubLastError": "refused"}, Status.WARNING, "SCRUB_LATE",
@@ -310,26 +312,26 @@ def examined(monkeypatch, slave, brokers=(MASTER, SLAVE), master=None):
     ({"haScrubUnscrubbedMs": "-1"}, Status.OK, "", []),
     ({"haScrubUnscrubbedMs": str(168 * HOUR_MS)}, Status.OK, "", []),
     (DIFFERS, Status.CRITICAL, "DIFFERS", ["2 records of its log are not its master's, the first at offset 4321",
-                                           "no CRC says which copy is the right one"]),
+                                           "no CRC shows which copy is right"]),
     ({**DIFFERS, "haScrubDamaged": "slave:2", "haScrubFirstReason": "at 4400"}, Status.CRITICAL, "DIFFERS",
-     ["4321 (at 4400): the slave's copy is the damaged one"]),
+     ["4321 (at 4400): the slave's copy is damaged"]),
     ({**DIFFERS, "haScrubDamaged": "slave:1,unknown:1"}, Status.CRITICAL, "DIFFERS",
-     ["in 1 of them the slave's copy is the damaged one"]),
+     ["in 1 of them the slave's copy is damaged"]),
     ({**DIFFERS, "haScrubDamaged": "slave:1,master:1"}, Status.CRITICAL, "MASTER_DAMAGED",
-     ["in 1 of them the master's copy is the damaged one"]),
+     ["in 1 of them the master's copy is damaged"]),
     ({**DIFFERS, "haScrubDifferences": "1", "haScrubDamaged": "master:1"}, Status.CRITICAL, "MASTER_DAMAGED",
-     ["1 record of its log is not its master's, the first at offset 4321: the master's copy is the damaged one"]),
+     ["1 record of its log is not its master's, the first at offset 4321: the master's copy is damaged"]),
     ({"haScrubDifferences": "1", "haScrubState": "OFF", "haScrubDamaged": "?"}, Status.CRITICAL, "DIFFERS",
      ["1 record of its log is not its master's: no CRC"]),
     ({"haVerifyFailures": "3", "haVerifyFailedOffset": "777"}, Status.WARNING, "VERIFY_FAILED",
      ["3 times since its start, the last at offset 777"]),
     ({"haVerifyFailures": "1", "haScrubState": None}, Status.WARNING, "VERIFY_FAILED", ["1 time since its start"]),
 ])
-def test_what_a_slave_finds_in_its_own_log_is_judged(told, status, state, texts):
+def test_differences_found_by_a_slave_are_judged(told, status, state, texts):
     view = view_of(scrubbed(**told))
     problems = judge(view, Rules())
     assert worst(problems) is status and [each.state for each in problems] == [state] * bool(state)
-    assert (view.slaves[0].state, view.slaves[0].in_sync) == ("TRANSFER", True), "it replicates all the same"
+    assert (view.slaves[0].state, view.slaves[0].in_sync) == ("TRANSFER", True), "it replicates nevertheless"
     for text in texts:
         assert text in problems[0].text and text in render(view) and text in summary([view], problems, Rules())
     assert all(each.text.startswith(f"a's slave {SLAVE.address}: ") and each.todo for each in problems)
@@ -338,16 +340,17 @@ def test_what_a_slave_finds_in_its_own_log_is_judged(told, status, state, texts)
 def test_promised_time_is_the_slaves_own():
     slave = scrubbed(haScrubUnscrubbedMs="60001")
     slave[0]["haScrubPromise"] = "60000"
-    assert "1 min 0 s are promised" in judge(view_of(slave), Rules())[0].text
+    assert "at most 1 min 0 s is promised" in judge(view_of(slave), Rules())[0].text
     slave[0]["haScrubPromise"] = "0"
     assert judge(view_of(slave), Rules()) == []
 
 
-def test_status_shows_how_far_scrubbing_has_come_and_what_to_do():
+def test_status_shows_the_progress_of_scrubbing_and_the_action_to_take():
     text = render(view_of(scrubbed()))
-    assert f"  {SLAVE.address}: scrubbing RUNNING; round 3 is at 1,200 of 0 to 5,000; what is due was appended or " \
-           "compared 2 h 0 min ago, 168 h 0 min are promised; 4.9 KiB verified before they were acknowledged" in text
-    assert "all is compared" in render(view_of(scrubbed(haScrubUnscrubbedMs="0")))
+    assert f"  {SLAVE.address}: scrubbing RUNNING; round 3 is at 1,200 of 0 to 5,000; the oldest " \
+           "uncompared bytes are 2 h 0 min old, at most 168 h 0 min is promised; 4.9 KiB verified before " \
+           "acknowledgement" in text
+    assert "everything is compared" in render(view_of(scrubbed(haScrubUnscrubbedMs="0")))
     assert "nothing is compared yet" in render(view_of(scrubbed(haScrubUnscrubbedMs="-1")))
     assert "scrubbing CANT" in render(view_of(scrubbed(haScrubState="CANT")))
     assert "last error: no\\u001banswer" in render(view_of(scrubbed(haScrubLastError="no\x1banswer")))
@@ -356,7 +359,7 @@ def test_status_shows_how_far_scrubbing_has_come_and_what_to_do():
     assert f"  CRITICAL a's slave {SLAVE.address}: 2 records" in text and REPAIR in text
 
 
-def test_repair_from_a_damaged_master_is_never_proposed():
+def test_repair_from_a_damaged_master_is_never_recommended():
     text = render(view_of(scrubbed(**DIFFERS, haScrubDamaged="slave:1,master:1")))
     assert "store repair" not in text and "never repair this slave from this master" in text
 
@@ -370,13 +373,13 @@ def test_json_has_the_numbers():
 
 
 @pytest.mark.parametrize("slave", [our_slave(5000), java_slave(5000)])
-def test_slaves_that_do_not_report_of_checks_are_judged_as_before(slave):
+def test_slaves_that_report_no_checks_are_judged_as_before(slave):
     view = view_of(slave)
     assert view.slaves[0].scrub is None and judge(view, Rules()) == [] and "scrubbing" not in render(view)
     assert as_json(view)["slaves"][0]["scrub"] is None
 
 
-def test_slave_that_is_asked_alone_or_whose_master_is_gone_says_what_it_has_found():
+def test_slave_without_its_master_reports_its_findings():
     alone = read_broker(Answers(slave=scrubbed(**DIFFERS)), Broker("", "", 0, SLAVE.address))
     text = f"a: 2 records of its log are not its master's, the first at offset {DIFFERS['haScrubFirstDifference']}"
     assert any(text in each.text for each in judge(alone, Rules())) and REPAIR in render(alone)
@@ -388,12 +391,29 @@ def test_ignored_slave_does_not_matter():
     assert judge(view_of(scrubbed(**DIFFERS)), Rules(ignore=("10.0.0.2",), min_slaves=0)) == []
 
 
-def test_number_that_is_none_is_an_answer_that_nobody_can_judge():
+def test_invalid_number_makes_the_answer_unusable():
     view = view_of(scrubbed(haScrubDifferences="many"))
     assert (view.slaves[0].state, view.slaves[0].status) == ("NOT_TOLD", Status.UNKNOWN)
 
 
-def test_top_and_console_show_it():
+REJOIN = "rmqha ha rejoin truncates its log at 4532, where the two begin to differ, and keeps the truncated bytes in"
+
+
+@pytest.mark.parametrize(("offsets", "remedy"), [
+    ("5159,0,5159,4532", REJOIN), ("5159,0,4900,4532", REJOIN), ("70,100,5159", "set it up again with an empty store"),
+    ("5159,0,5159", "stop both, compare them with rmqha store diff"),
+    ("5159,0,4900", "stop both, compare them with rmqha store diff"),
+    ("5000,0,6000,5000", "run rmqha store verify on the master's store")])
+def test_refused_slave_has_one_remedy(monkeypatch, offsets, remedy):
+    master = our_master(6000, **{"haRefusedSlave_10.0.0.2_5159": offsets})
+    line, = (line for line in render(read_group(Answers(master=master), [MASTER])).splitlines() if "REFUSED" in line)
+    assert f"; {remedy}" in line and line.count("; ") <= 2
+    found = [todo for _severity, what, todo in examined(monkeypatch, scrubbed(), master=master)
+             if "refuses the slave" in what]
+    assert len(found) == 1 and remedy.replace("stop both,", "stop both;") in found[0]
+
+
+def test_top_and_console_show_differences():
     faults = all_faults(view_of(scrubbed(**DIFFERS)))
     assert [(each.status, each.text.partition(":10911")[0]) for each in faults] == [
         (Status.CRITICAL, "slave 10.0.0.2")]
@@ -403,30 +423,31 @@ def test_top_and_console_show_it():
     ({**DIFFERS, "haScrubDamaged": "slave:2"}, "ERROR", REPAIR),
     ({**DIFFERS, "haScrubDamaged": "master:2"}, "ERROR", "make this slave the master"),
     (LATE, "WARNING", "raise haScrubBytesPerSecond"),
-    ({"haVerifyFailures": "1"}, "WARNING", "what came again was good"),
-    ({"haScrubState": "CANT"}, "NOTE", "main port, and its white list"),
+    ({"haVerifyFailures": "1"}, "WARNING", "they were good when fetched again"),
+    ({"haScrubState": "CANT"}, "NOTE", "main port and its white list"),
     ({}, "OK", ""),
 ])
-def test_doctor_says_what_to_do(monkeypatch, told, severity, todo):
+def test_doctor_recommends_an_action(monkeypatch, told, severity, todo):
     found = [each for each in examined(monkeypatch, scrubbed(**told)) if "log" in each[1] or "records" in each[1]]
     assert [each[0] for each in found] == [severity] and todo in found[0][2]
 
 
-def test_slave_that_only_gets_damaged_bytes_need_not_be_set_up_again(monkeypatch):
+def test_slave_that_only_receives_damaged_bytes_need_not_be_set_up_again(monkeypatch):
     slave = scrubbed(state="DIVERGED", haDivergedOffset="5000", haDivergedReason="damaged records, each time",
                      haVerifyFailures="2", haVerifyFailedOffset="5000")
     master = our_master(6000, **{"haRefusedSlave_10.0.0.2_5000": "5000,0,6000,5000"})
     view = read_group(Answers(master=master, slave=slave), [MASTER, SLAVE])
-    assert "the master's record at 5000 comes damaged each time" in render(view) and "set up anew" not in render(view)
+    assert "the master's record at 5000 arrives damaged each time" in render(view)
+    assert "set it up again" not in render(view)
     found = [each for each in examined(monkeypatch, slave, master=master) if each[0] in ("ERROR", "WARNING")]
     damaged = [todo for _severity, what, todo in found if "damaged" in what]
-    assert len(damaged) == 3 and all(each.startswith("rmqha store verify on the master's store") for each in damaged)
+    assert len(damaged) == 3 and all(each.startswith("run rmqha store verify on the master's") for each in damaged)
     slave[1]["haDivergedOffset"] = "4000"
     found = [each for each in examined(monkeypatch, slave, master=our_master(6000)) if "from offset 4000" in each[1]]
-    assert [(each[0], "set the other up anew" in each[2]) for each in found] == [("ERROR", True)]
+    assert [(each[0], "rebuild the other" in each[2]) for each in found] == [("ERROR", True)]
 
 
-def test_doctor_names_the_difference_of_a_slave_whose_master_is_gone(monkeypatch):
+def test_doctor_names_the_difference_of_a_slave_without_its_master(monkeypatch):
     found = examined(monkeypatch, scrubbed(**DIFFERS), brokers=(SLAVE,), master=broker("ASYNC_MASTER", 0))
     assert [each[0] for each in found if "2 records of its log" in each[1]] == ["ERROR"]
 
@@ -437,7 +458,7 @@ def test_check_ha_is_critical(monkeypatch, run):
     result = run("check", "ha", "-b", SLAVE.address)
     assert result.exit_code == 2
     assert result.stdout.startswith(f"HA CRITICAL - a's slave {SLAVE.address}: 2 records of its log are not its")
-    assert "; a's slave 10.0.0.2:10911: bytes of its log were not compared" in result.stdout
+    assert "; a's slave 10.0.0.2:10911: bytes of its log have not been compared" in result.stdout
     reading.views.pop(0)
     result = run("check", "ha", "-b", SLAVE.address)
     assert result.exit_code == 1 and result.stdout.startswith("HA WARNING - a's slave")

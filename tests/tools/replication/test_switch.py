@@ -1,4 +1,4 @@
-"""`ha switch`: in which order it does what, and what it says when it can't."""
+"""`ha switch`: the order of its steps, and its reports when a step is impossible."""
 import pytest
 
 from rmqha.common.protocol import response_code
@@ -15,7 +15,7 @@ BEHIND = ReplicasInfo(1, ONE, 3, 6, [identity(1, ONE)], [identity(2, TWO), ident
 
 
 class Replicas(FakeAdmin):
-    """A controller and its replicas; `infos` are its answers one after the other, the last one again and again."""
+    """A controller and its replicas; `infos` are its answers in order, the last one repeatedly."""
 
     def __init__(self, *infos, hand_over=None, elect=None, roles=(False, True)):
         super().__init__(positions=POSITIONS)
@@ -49,7 +49,7 @@ HAND_OVER, ELECT = ("hand over", ONE, 2), ("elect", LEADER, "c", "broker-a", 2)
 
 
 class Clock:
-    """Stands for the module time: it is later after a sleep alone."""
+    """Stands for the module time: only a sleep advances it."""
 
     def __init__(self):
         self.now_s = 1_000.0
@@ -73,7 +73,7 @@ def run(admin, address=TWO, timeout_s=5.0):
     return switch(admin, address, [], timeout_s, told.append), told
 
 
-def test_the_master_hands_over_before_the_controller_elects():
+def test_master_hands_over_before_the_controller_elects():
     admin = Replicas(IN_SYNC)
     done, told = run(admin)
     assert admin.done == [HAND_OVER, ELECT] and told == []
@@ -86,49 +86,49 @@ def test_it_waits_until_the_replica_is_in_sync():
     assert done is not None and len(told) == 1 and told[0].startswith(f"waiting for {TWO}: it is not in the sync-state")
 
 
-def test_one_that_never_is_in_sync_changes_nothing():
+def test_replica_that_is_never_in_sync_changes_nothing():
     admin = Replicas(BEHIND)
     with pytest.raises(WorkFailedError, match="may not become the master.*nothing was changed"):
         run(admin, timeout_s=0)
-    with pytest.raises(WorkFailedError, match="does not hear from it"):
+    with pytest.raises(WorkFailedError, match="gets no heartbeat from it"):
         run(admin, THREE, timeout_s=0)
     assert admin.done == []
 
 
-def test_the_master_already_is_left_alone():
+def test_replica_that_is_the_master_already_is_left_alone():
     admin = Replicas(IN_SYNC)
     assert run(admin, ONE) == (None, []) and admin.done == []
 
 
-def test_a_master_of_rocketmq_is_switched_without_a_handover():
+def test_master_of_rocketmq_is_switched_without_a_handover():
     admin = Replicas(IN_SYNC, hand_over=RefusedError("?", response_code.REQUEST_CODE_NOT_SUPPORTED))
     done, told = run(admin)
-    assert done is not None and admin.done == [HAND_OVER, ELECT] and "RocketMQ's own" in told[0]
+    assert done is not None and admin.done == [HAND_OVER, ELECT] and "does not support handover" in told[0]
 
 
 @pytest.mark.parametrize("error", [RefusedError("slave 2 did not get there", response_code.SYSTEM_ERROR),
                                    NoAnswerError("the broker gives no answer")])
-def test_a_master_that_does_not_hand_over_is_kept(error):
+def test_master_that_does_not_hand_over_remains(error):
     admin = Replicas(IN_SYNC, hand_over=error)
     with pytest.raises(WorkFailedError, match="[Nn]othing was changed"):
         run(admin)
     assert admin.done == [HAND_OVER]
 
 
-def test_an_election_that_fails_says_what_happens_next():
+def test_failed_election_reports_the_next_steps():
     admin = Replicas(IN_SYNC, elect=RefusedError("no", response_code.CONTROLLER_MASTER_NOT_AVAILABLE))
-    with pytest.raises(WorkFailedError, match="takes messages again within a second"):
+    with pytest.raises(WorkFailedError, match="accepts messages again within 1 s"):
         run(admin)
 
 
-def test_a_replica_that_does_not_become_the_master_is_told(clock):
+def test_replica_that_does_not_become_the_master_is_reported(clock):
     begin_s = clock.now_s
-    with pytest.raises(WorkFailedError, match=f"is not the master after {module._ROLE_S:g} s"):
+    with pytest.raises(WorkFailedError, match=f"after {module._ROLE_S:g} s that is not the master"):
         run(Replicas(IN_SYNC, roles=(False,)))
     assert clock.now_s > begin_s + module._ROLE_S
 
 
-def test_what_no_controller_decides_is_said():
+def test_switch_without_a_deciding_controller_is_refused():
     admin = Replicas(IN_SYNC)
     admin.get_broker_config = lambda _address: {"brokerName": "broker-a"}
     with pytest.raises(CannotAnswerError, match="ha promote"):
@@ -141,7 +141,7 @@ def test_what_no_controller_decides_is_said():
         run(admin, timeout_s=0)
 
 
-def test_it_waits_for_a_controller_that_leads():
+def test_it_waits_for_a_leading_controller():
     admin = Replicas(IN_SYNC)
     answers = [NoAnswerError("it was killed"), GetMetaDataResponseHeader(), None]
     meta_data = admin.get_controller_meta_data
@@ -158,7 +158,7 @@ def test_it_waits_for_a_controller_that_leads():
                     "waiting for a controller: no controller leads"]
 
 
-def test_it_waits_when_another_controller_has_begun_to_lead():
+def test_it_waits_when_another_controller_has_become_the_leader():
     admin = Replicas(IN_SYNC)
     infos = [RefusedError("not the leader", response_code.CONTROLLER_NOT_LEADER)]
     replicas_info = admin.get_in_sync_state_data
@@ -172,11 +172,11 @@ def test_it_waits_when_another_controller_has_begun_to_lead():
     assert done is not None and told == ["waiting for a controller: the controllers are changing: not the leader"]
 
 
-def test_it_is_tried_again_while_leases_of_a_controller_of_before_may_hold():
+def test_it_retries_while_leases_of_an_earlier_controller_may_be_valid():
     admin = Replicas(IN_SYNC, elect=RefusedError("the lease may hold", response_code.CONTROLLER_ELECT_MASTER_FAILED))
-    with pytest.raises(WorkFailedError, match="takes messages again within a second"):
+    with pytest.raises(WorkFailedError, match="accepts messages again within 1 s"):
         run(admin, timeout_s=2.5 * module._AGAIN_S)
-    assert admin.done == [HAND_OVER, ELECT] * 4  # at once, after 1, 2 and 3 pauses
+    assert admin.done == [HAND_OVER, ELECT] * 4  # at once, and after 1, 2 and 3 pauses
     refused, admin = [admin], Replicas(IN_SYNC)
     elect_master = admin.elect_master
 

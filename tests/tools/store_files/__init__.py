@@ -1,1 +1,1 @@
-"""The store tools."""
+"""Tests of the commands that read and repair store files."""

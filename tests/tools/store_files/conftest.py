@@ -1,4 +1,4 @@
-"""Stores to look at: one of rmqha's own, and those that RocketMQ 4.9.7 wrote. Each test gets a copy."""
+"""Stores for the tools: one of rmqha's own, and those written by RocketMQ 4.9.7. Each test gets a copy."""
 import json
 import shutil
 
@@ -13,7 +13,7 @@ BODIES = 200
 
 
 def fill(store, count=BODIES, start=0):
-    """Messages of all kinds."""
+    """Put messages of all kinds."""
     for number in range(start, start + count):
         if number % 10 == 9:
             store.put_messages(batch([b"one", b"two", b"three"], "Batch", number % 2, TAGS="B"))
@@ -36,7 +36,7 @@ def fill(store, count=BODIES, start=0):
 
 @pytest.fixture(scope="session")
 def originals(tmp_path_factory):
-    """Name -> store; nobody writes to these."""
+    """Name -> store; no test writes to these."""
     folder = tmp_path_factory.mktemp("stores")
     with open_store(folder / "own") as store:
         fill(store)
@@ -51,7 +51,7 @@ def originals(tmp_path_factory):
 
 @pytest.fixture
 def copy(originals, tmp_path):
-    """copy(name[, as]): a copy of a store."""
+    """copy(name[, as]) -> a copy of a store."""
     def make(name, target=None):
         shutil.copytree(originals[name], tmp_path / (target or name))
         return tmp_path / (target or name)
@@ -71,7 +71,7 @@ def run():
 
 @pytest.fixture
 def run_json(run):
-    """Like `run` with -o json: (exit code, the object)."""
+    """run_json(*arguments) -> (exit code, the object) of `rmqha store ... -o json`."""
     def invoke(*arguments):
         code, out, err = run(*arguments, "-o", "json")
         assert out, err

@@ -1,4 +1,4 @@
-"""`store dump`, `diff` and `du`, reading blocks of a store, and odd files in its folder."""
+"""`store dump`, `diff` and `du`, reading blocks of a store, and special files in its folder."""
 import ast
 import base64
 import json
@@ -44,12 +44,12 @@ from tests.tools.store_files.test_verify import (
 
 
 def lines(out):
-    """The objects of JSON lines."""
+    """Parse JSON lines into objects."""
     return [json.loads(line) for line in out.splitlines()]
 
 
 @pytest.mark.parametrize("name", ["own", "normal"])
-def test_every_message_is_printed_with_all_that_it_holds(run, copy, name):
+def test_every_message_is_printed_with_all_its_fields(run, copy, name):
     root = copy(name)
     code, out, _ = run("dump", root, "-o", "json")
     found, expected = lines(out), records(root)
@@ -83,14 +83,14 @@ def test_table_has_a_row_for_each_message(run, copy):
     (["--from", "2020-01-01", "--to", "2020-01-01T12:00:00"], lambda record: False),
     (["--from", "1"], lambda record: True),
 ])
-def test_filters_leave_what_fits(run, copy, arguments, fits):
+def test_filters_select_matching_messages(run, copy, arguments, fits):
     root = copy("own")
     code, out, _ = run("dump", root, *arguments, "-o", "json")
     assert code == 0
     assert [one["commitLogOffset"] for one in lines(out)] == [each.offset for each in records(root) if fits(each)]
 
 
-def test_times_choose_within_files_too(run, copy):
+def test_times_select_within_files_too(run, copy):
     root = copy("normal")
     all_records = records(root)
     begin, end = all_records[100].store_timestamp, all_records[200].store_timestamp
@@ -104,7 +104,7 @@ def test_limit_ends_the_list(run, copy):
     assert len(lines(run("dump", copy("own"), "--limit", 3, "-o", "json")[1])) == 3
 
 
-def test_one_file_and_a_folder_of_files_are_read_too(run, copy, tmp_path):
+def test_single_file_and_a_folder_of_files_are_read_too(run, copy, tmp_path):
     root = copy("normal")
     whole = lines(run("dump", root, "-o", "json")[1])
     assert lines(run("dump", root / "commitlog", "-o", "json")[1]) == whole
@@ -115,7 +115,7 @@ def test_one_file_and_a_folder_of_files_are_read_too(run, copy, tmp_path):
     assert lines(run("dump", file.rename(tmp_path / "copy of it"), "-o", "json")[1]) == expected
 
 
-def test_one_message_is_found_by_offset_id_and_unique_key(run, copy):
+def test_single_message_is_found_by_offset_id_and_unique_key(run, copy):
     root = copy("own")
     wanted = next(one for one in lines(run("dump", root, "-o", "json")[1]) if one["storeTimestamp"]
                   and one["properties"].get("UNIQ_KEY") == "U00000033")
@@ -130,12 +130,12 @@ def test_one_message_is_found_by_offset_id_and_unique_key(run, copy):
 @pytest.mark.parametrize("arguments", [["--offset", "7"], ["--offset", str(1 << 60)], ["--msg-id", "xx"],
                                        ["--msg-id", "AB"], ["--unique-key", "none"], ["--offset", "0", "--msg-id", "0"],
                                        ["--from", "soon"], ["--to", "9" * 30]])
-def test_what_is_not_there_is_said(run, copy, arguments):
+def test_missing_message_is_reported(run, copy, arguments):
     code, out, err = run("dump", copy("own"), *arguments)
     assert code == 2 and "Error:" in err and not out or arguments[0] == "--to"
 
 
-def test_damage_is_said_and_gone_past(run, copy):
+def test_damage_is_reported_and_skipped(run, copy):
     root = copy("own")
     count = len(records(root))
     file, position, _ = damage_magic(root)
@@ -144,7 +144,7 @@ def test_damage_is_said_and_gone_past(run, copy):
     assert f"{file} at {position}" in err
 
 
-def test_compressed_body_is_shown_plain_and_a_bad_one_as_it_is(run, tmp_path):
+def test_compressed_body_is_shown_unpacked_and_a_damaged_one_unchanged(run, tmp_path):
     root = tmp_path / "s"
     good = message(body=compression.get_compressor(CompressionType.ZLIB).compress(b"plain text", 5))
     bad = message(body=b"\xff\xfe no zlib")
@@ -169,12 +169,12 @@ def test_control_characters_do_not_reach_the_terminal(run, tmp_path):
 
 @pytest.mark.parametrize("text, time", [("1700000000000", 1700000000000), ("20231114221320000", None),
                                         ("2023-11-14T22:13:20", None), ("2023-11-14 22:13:20", None)])
-def test_times_are_understood(text, time):
+def test_times_are_parsed(text, time):
     parsed = parse_time(text)
     assert parsed == time if time else parsed == parse_time("2023-11-14T22:13:20")
 
 
-def test_oracle_agrees_on_the_end_of_the_log(copy):
+def test_end_of_the_log_matches_the_tests_own_reader(copy):
     from rmqha.tools.store_files.readers import StoreReader
     for name in ("own", "crashed", "normal", "kill"):
         root = copy(name)
@@ -183,16 +183,16 @@ def test_oracle_agrees_on_the_end_of_the_log(copy):
 
 @pytest.mark.parametrize("name", ["notes.txt", "00000000000000000000"])
 @pytest.mark.parametrize("content, what", [
-    (b"no log at all\n" * 1000, "is no commit log"), (b"\x00\x00\x00\x5bshort", "is no commit log"),
-    (b"\xff" * 100, "is no commit log")])
-def test_file_that_is_no_log_is_refused(run, tmp_path, name, content, what):
+    (b"no log at all\n" * 1000, "is not a commit log"), (b"\x00\x00\x00\x5bshort", "is not a commit log"),
+    (b"\xff" * 100, "is not a commit log")])
+def test_file_that_is_not_a_log_is_refused(run, tmp_path, name, content, what):
     (tmp_path / name).write_bytes(content)
     for path in [tmp_path / name, tmp_path] if name.isdigit() else [tmp_path / name]:
         code, out, err = run("dump", path)
         assert (code, out) == (2, "") and f"{path} {what}" in err and "Give the broker's storePathRootDir" in err
 
 
-def test_empty_file_of_another_name_is_refused_and_one_that_nothing_was_written_to_is_not(run, tmp_path):
+def test_empty_file_is_refused_and_an_unwritten_log_file_is_accepted(run, tmp_path):
     (tmp_path / "notes.txt").touch()
     code, _, err = run("dump", tmp_path / "notes.txt")
     assert code == 2 and "notes.txt is empty" in err
@@ -200,16 +200,16 @@ def test_empty_file_of_another_name_is_refused_and_one_that_nothing_was_written_
     assert run("dump", tmp_path / f"{0:020}")[0] == 0
 
 
-def test_log_whose_first_record_was_torn_is_one(run, tmp_path):
+def test_log_with_a_torn_first_record_is_accepted(run, tmp_path):
     (tmp_path / f"{0:020}").write_bytes(b"\x00\x00\x01\x00\xda\xa3\x20\xa7" + bytes(4096))
     assert run("dump", tmp_path)[0] == 0
 
 
-# store diff.
+# `store diff`.
 
 
 def pair(copy):
-    """Master and slave, equal."""
+    """A master's store and an equal slave's."""
     return copy("own"), copy("own", "slave")
 
 
@@ -220,7 +220,7 @@ def test_equal_stores_are_equal(run_json, copy):
     assert found["end"] == found["endA"] == found["endB"] > 0 and found["units"] > 100
 
 
-def test_first_difference_is_told_with_its_record(run, run_json, copy):
+def test_first_difference_is_reported_with_its_record(run, run_json, copy):
     master, slave = pair(copy)
     for number in (30, 50):
         record = records(slave)[number]
@@ -235,7 +235,7 @@ def test_first_difference_is_told_with_its_record(run, run_json, copy):
     assert code == 1 and f"offset {record.offset + 19}" in out and "flag" in out
 
 
-def test_slave_that_lags_is_equal_over_what_it_has(run_json, copy):
+def test_lagging_slave_is_equal_over_the_common_range(run_json, copy):
     master, slave = pair(copy)
     last = records(slave)[-20]
     file, position = place(slave, last)
@@ -253,7 +253,7 @@ def test_slave_that_lags_is_equal_over_what_it_has(run_json, copy):
 
 
 def cut_units(path, offset):
-    """Zero the units that point at `offset` or behind."""
+    """Zero the units that point at `offset` or later."""
     data = path.read_bytes()
     for at in range(0, len(data), 20):
         if int.from_bytes(data[at:at + 8], "big") >= offset:
@@ -268,19 +268,19 @@ def test_deleted_files_are_not_compared(run_json, copy):
     assert code == 0 and found["begin"] == int(segment(master, 0).name) and found["units"] > 0
 
 
-def test_unread_rest_behind_a_blank_is_no_difference(run_json, copy):
+def test_unused_bytes_after_a_blank_are_no_difference(run_json, copy):
     master, slave = pair(copy)
     file = segment(slave, 0)
     flip(file, file.stat().st_size - 1)
     if segment(master, 0).read_bytes()[-9:] != bytes(9):
-        pytest.skip("the blank has no rest")
+        pytest.skip("there are no bytes after the blank")
     code, found = run_json("diff", master, slave)
     assert (code, found["unreadRestsThatDiffer"]) == (0, 1)
 
 
 @pytest.mark.parametrize("damage", [damage_unit_tags, damage_zeroed_last_units,
                                     lambda root: shutil.rmtree(queue_file(root).parent)])
-def test_consume_queues_that_differ_are_told(run_json, copy, damage):
+def test_differing_consume_queues_are_reported(run_json, copy, damage):
     master, slave = pair(copy)
     damage(slave)
     for stores in ((master, slave), (slave, master)):
@@ -288,8 +288,8 @@ def test_consume_queues_that_differ_are_told(run_json, copy, damage):
         assert code == 1 and found["offset"] is None and found["differences"][0].startswith("queue ")
 
 
-def test_stores_of_other_file_sizes_compare(run_json, copy):
-    """Commit log files of half the size hold the same offsets."""
+def test_stores_with_different_file_sizes_can_be_compared(run_json, copy):
+    """Commit log files of half the size contain the same offsets."""
     master, slave = pair(copy)
     (slave / "commitlog" / "x").mkdir()
     for file in sorted((slave / "commitlog").glob("0*")):
@@ -312,10 +312,10 @@ def test_logs_without_a_common_offset_differ(run_json, copy):
     assert code == 1 and "nothing in common" in found["differences"][0]
 
 
-# store du.
+# `store du`.
 
 
-def test_parts_add_up_to_what_is_on_disk(run, run_json, copy):
+def test_parts_add_up_to_the_size_on_disk(run, run_json, copy):
     root = copy("own")
     code, found = run_json("du", root)
     files = [path for path in root.rglob("*") if path.is_file()]
@@ -329,7 +329,7 @@ def test_parts_add_up_to_what_is_on_disk(run, run_json, copy):
     assert code == 0 and out.splitlines()[2].startswith("commitlog")
 
 
-def test_holes_in_files_are_not_used(run_json, copy):
+def test_holes_in_sparse_files_are_not_counted(run_json, copy):
     root = copy("own")
     with open(root / "config" / "big" if (root / "config").is_dir() else root / "big", "wb") as file:
         os.truncate(file.fileno(), 1 << 30)
@@ -349,21 +349,21 @@ def test_messages_are_counted_by_topic(run, run_json, copy):
     assert "GoldenTopic1" in run("du", root, "--by-topic")[1]
 
 
-def test_damage_is_said(run, copy):
+def test_damage_in_the_log_is_reported(run, copy):
     root = copy("own")
     damage_magic(root)
     code, out, err = run("du", root, "--by-topic")
     assert code == 1 and "TopicA" in out and "store verify" in err
 
 
-def test_commit_log_elsewhere_counts(run_json, copy, tmp_path):
+def test_commit_log_in_another_folder_is_included(run_json, copy, tmp_path):
     root = copy("own")
     (root / "commitlog").rename(tmp_path / "log")
     code, found = run_json("du", root, "--commitlog", tmp_path / "log")
     assert code == 0 and found["parts"]["commitlog"]["files"] > 1
 
 
-# Reading blocks, locks, and anything at all.
+# Reading blocks, locks, and arbitrary damage.
 
 FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 HOLDER = """
@@ -377,7 +377,7 @@ sys.stdin.read()
 
 @pytest.fixture(scope="session")
 def block(originals):
-    """The first file of RocketMQ's store, and how many records are in it."""
+    """The first file of RocketMQ's store, and the number of its records."""
     data = segment(originals["normal"], 0).read_bytes()
     return data, sum(1 for record in records(originals["normal"]) if record.offset < len(data))
 
@@ -394,7 +394,7 @@ def test_block_may_end_anywhere(block):
 
 @FUZZ
 @given(position=st.integers(0, 16383), value=st.binary(min_size=1, max_size=8), end=st.integers(0, 16384))
-def test_damaged_block_gives_records_that_lie_in_it(block, position, value, end):
+def test_damaged_block_yields_only_records_inside_it(block, position, value, end):
     data = bytearray(block[0])
     data[position:position + len(value)] = value
     scan = scan_block(bytes(data[:end]), 0, True)
@@ -403,12 +403,12 @@ def test_damaged_block_gives_records_that_lie_in_it(block, position, value, end)
 
 
 @given(data=st.binary(max_size=300))
-def test_any_bytes_are_no_records(data):
+def test_random_bytes_contain_no_records(data):
     assert scan_block(data, 0).records == []
 
 
 def damage_somewhere(root, chance):
-    """Change, cut, extend, empty or rename some file."""
+    """Change, truncate, extend, empty or rename a random file."""
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
     for _ in range(chance.randint(1, 4)):
         file = chance.choice(files)
@@ -435,7 +435,7 @@ def damage_somewhere(root, chance):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_no_damage_fails_a_tool(run, copy, tmp_path, seed):
+def test_no_damage_crashes_a_tool(run, copy, tmp_path, seed):
     chance = random.Random(seed)
     root, other = copy(chance.choice(["own", "normal", "kill"]), "damaged"), copy("normal", "other")
     damage_somewhere(root, chance)
@@ -446,7 +446,7 @@ def test_no_damage_fails_a_tool(run, copy, tmp_path, seed):
         assert code in (0, 1) or (code == 2 and "Error:" in err)
 
 
-def test_lock_of_another_process_is_seen_without_locking(tmp_path):
+def test_lock_of_another_process_is_detected_without_locking(tmp_path):
     lock = tmp_path / "lock"
     lock.write_bytes(b"lock")
     assert not reading.is_held(str(lock))
@@ -462,14 +462,14 @@ def test_lock_of_another_process_is_seen_without_locking(tmp_path):
     assert not reading.is_held(str(lock))
 
 
-def test_lock_of_this_process_is_seen(tmp_path):
+def test_lock_of_this_process_is_detected(tmp_path):
     with open_store(tmp_path / "s"):
         assert reading.is_held(str(tmp_path / "s" / "lock"))
     assert not reading.is_held(str(tmp_path / "s" / "lock"))
     assert not reading.is_held(str(tmp_path / "none"))
 
 
-# The tools say the same of a store whether they take its records one by one or many at once, with either kernel.
+# The tools give the same results whether they read records one by one or in batches, with either kernel.
 
 STORES = ("own", "crashed", "normal", "kill")
 WAYS = ("single", "plain", "compiled")
@@ -477,7 +477,7 @@ COMMANDS = (("verify", "--all"), ("verify",), ("rebuild", "--skip-damage"), ("re
 
 
 def choose(monkeypatch, way, block=3000):
-    """Small blocks; one by one, or at once."""
+    """Use small blocks, and read records one by one or in batches."""
     monkeypatch.setattr(reading, "BLOCK", block)
     monkeypatch.setattr(builders, "_WINDOW", 70)
     monkeypatch.setattr(bulk, "_kernel", compiled_kernel() if way == "compiled" else bulk_python)
@@ -485,7 +485,7 @@ def choose(monkeypatch, way, block=3000):
 
 
 def damage(root, random_):
-    """Change some bytes somewhere in what is written."""
+    """Change some bytes somewhere in the written part."""
     files = [path for path in sorted(root.rglob("0" * 10 + "*")) + sorted((root / "index").iterdir()) if path.is_file()]
     for _ in range(random_.randrange(1, 4)):
         path = random_.choice(files)
@@ -498,7 +498,7 @@ def damage(root, random_):
 
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("seed", range(5))
-def test_each_way_finds_the_same(run, copy, monkeypatch, name, seed):
+def test_each_way_finds_the_same_damage(run, copy, monkeypatch, name, seed):
     root = copy(name)
     if seed:
         damage(root, random.Random(f"{name}{seed}"))
@@ -511,7 +511,7 @@ def test_each_way_finds_the_same(run, copy, monkeypatch, name, seed):
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_each_way_writes_the_same(run, copy, tmp_path, monkeypatch, name):
+def test_each_way_writes_the_same_files(run, copy, tmp_path, monkeypatch, name):
     root = copy(name)
     written = []
     for way in WAYS:
@@ -524,7 +524,7 @@ def test_each_way_writes_the_same(run, copy, tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize("way", WAYS[1:])
-def test_most_records_of_a_good_store_are_taken_at_once(run_json, copy, monkeypatch, way):
+def test_most_records_of_an_undamaged_store_are_read_in_batches(run_json, copy, monkeypatch, way):
     choose(monkeypatch, way)
     single = []
     for owner, method in ((Rebuild, "_record"), (LogCheck, "_record")):
@@ -538,7 +538,7 @@ def test_most_records_of_a_good_store_are_taken_at_once(run_json, copy, monkeypa
     assert found["equal"] and len(single) < found["records"] / 2
 
 
-def test_index_check_goes_back_when_entries_differ(run_json, copy, monkeypatch):
+def test_index_check_falls_back_when_entries_differ(run_json, copy, monkeypatch):
     root = copy("own")
     choose(monkeypatch, "single")
     before = run_json("verify", root, "--all")[1]
@@ -554,7 +554,7 @@ def test_index_check_goes_back_when_entries_differ(run_json, copy, monkeypatch):
     assert answers[0][0] == 1 and answers[0][1] != before and answers[1] == answers[0] and answers[2] == answers[0]
 
 
-# Pipes, devices and sockets in a store's folder, and log files that no broker wrote: errors at once, no waiting.
+# Pipes, devices and sockets in a store's folder, and invalid log files: errors at once, no waiting.
 
 ODD_FILES_COMMANDS = [("verify", "{}"), ("dump", "{}"), ("diff", "{}", "{}"),
                       ("rebuild", "{}", "--apply", "--out", "{}-new")]
@@ -562,7 +562,7 @@ PLACES = ["lock", "checkpoint", "config/deletedTopics.json"]
 
 
 def make(kind, path):
-    """Put something that is no file in the place of a file."""
+    """Replace a file with something that is not a regular file."""
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     if kind == "pipe":
@@ -573,7 +573,8 @@ def make(kind, path):
         path.mkdir()
     else:
         here = os.getcwd()
-        os.chdir(path.parent)  # a socket's path is short
+        # A socket's path has to be short.
+        os.chdir(path.parent)
         try:
             with socket.socket(socket.AF_UNIX) as end:
                 end.bind(path.name)
@@ -583,16 +584,16 @@ def make(kind, path):
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "socket", "folder"])
 @pytest.mark.parametrize("place", PLACES)
-def test_what_is_no_file_in_a_store_is_told_at_once(copy, run, kind, place):
+def test_special_file_in_a_store_is_reported_at_once(copy, run, kind, place):
     root = copy("own")
     make(kind, root / place)
     code, _out, err = run("verify", root)
-    assert code == 2 and f"{root / place} is a" in err and "should be a regular file" in err
-    assert "fault of rmqha" not in err
+    assert code == 2 and f"{root / place} is a" in err and "not a regular file" in err
+    assert "internal error in rmqha" not in err
 
 
 @pytest.mark.parametrize("command", ODD_FILES_COMMANDS, ids=lambda command: command[0])
-def test_no_command_waits_for_a_lock_that_is_a_pipe(copy, run, command):
+def test_no_command_waits_for_a_lock_file_that_is_a_pipe(copy, run, command):
     root = copy("own")
     make("pipe", root / "lock")
     code, _out, err = run(*(word.format(root) for word in command))
@@ -600,17 +601,17 @@ def test_no_command_waits_for_a_lock_that_is_a_pipe(copy, run, command):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
-def test_log_files_queues_and_index_files_that_are_none(copy, run, kind):
+def test_log_queue_and_index_files_that_are_special_files_are_reported(copy, run, kind):
     root = copy("own")
     for path in (segment(root, -1), sorted(root.glob("consumequeue/*/*/*"))[0], sorted((root / "index").iterdir())[0]):
         make(kind, path)
     code, out, _err = run("verify", root, "--all")
-    assert code == 1 and "it is no commit log file" in out and "it is no consume queue file" in out
+    assert code == 1 and "it is not a commit log file" in out and "it is not a consume queue file" in out
     code, _out, err = run("dump", segment(root, -1))
     assert code == 2 and "neither a folder nor a regular file" in err
 
 
-def test_a_file_is_opened_and_nothing_else(tmp_path):
+def test_only_regular_files_are_opened(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     with open(open_regular(tmp_path / "file"), "rb") as file:
         assert file.read() == b"abc"
@@ -632,8 +633,8 @@ FILESYSTEM = ROOT / "rmqha/common/filesystem.py"
 
 
 def opens_of(path, functions=None):
-    """The lines of a module, or of some of its functions, that open a file in another way than by open_regular, or as
-    a new one."""
+    """Yield the lines of a module, or of some of its functions, that open a file other than by open_regular or as a
+    new one."""
     tree = ast.parse(path.read_text("utf-8"))
     for node in ast.walk(tree) if functions is None else chain.from_iterable(
             ast.walk(each) for each in tree.body if getattr(each, "name", "") in functions):
@@ -645,7 +646,7 @@ def opens_of(path, functions=None):
             yield f"{path.relative_to(ROOT)}:{node.lineno}: {text}"
 
 
-def test_tools_open_files_of_a_store_by_one_function():
+def test_tools_open_files_of_a_store_only_by_one_function():
     modules = [*(ROOT / "rmqha" / "tools" / "store").glob("*.py"),
                ROOT / "rmqha/tools/replication/receive.py", ROOT / "rmqha/tools/quickstart.py",
                ROOT / "rmqha/pipeline/log/log_scan.py", ROOT / "rmqha/store/index/index_file.py"]
@@ -657,7 +658,7 @@ def test_tools_open_files_of_a_store_by_one_function():
 
 
 @pytest.mark.parametrize("messages", [1, 7])
-def test_a_log_file_that_ends_with_a_record_is_told_as_the_broker_tells_it(tmp_path, run, messages, caplog):
+def test_log_file_that_ends_with_a_record_is_reported_as_by_the_broker(tmp_path, run, messages, caplog):
     with open_store(tmp_path / "store") as store:
         for number in range(messages):
             put(store, message("T", 0, b"x" * (10 + number)))

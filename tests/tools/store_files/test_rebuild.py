@@ -1,5 +1,5 @@
-"""`store rebuild` and `store repair`: what they write, from what the broker wrote or its master holds; and the
-nightly recipe."""
+"""`store rebuild` and `store repair`: the files that they write from the broker's log or the master's; and the
+nightly backup script."""
 import json
 import random
 import re
@@ -30,23 +30,23 @@ from tests.tools.check.test_check_ha import records as repair_records
 from tests.tools.conftest import broker_at
 from tests.tools.store_files.test_verify import damage_index_slot, damage_unit_tags, place, poke, records
 
-# store rebuild: what it writes is byte for byte what the broker wrote.
+# `store rebuild` writes the broker's files byte for byte.
 
 STORES = ["own", "crashed", "normal", "kill"]
 
 
 def part(root, folder):
-    """Path -> bytes of a folder."""
+    """Return path -> bytes of a folder."""
     return {path: data for path, data in tree(root).items() if path.startswith(f"{folder}/")}
 
 
 def index(root):
-    """The bytes of the index files that have entries, in order; their names are times."""
+    """Return the bytes of the index files that have entries, in order; their names are times."""
     return [data for _, data in sorted(part(root, "index").items()) if data[36:40] != bytes(4)]
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_dry_run_finds_what_is_there_equal_and_writes_nothing(run_json, copy, name):
+def test_dry_run_finds_existing_files_equal_and_writes_nothing(run_json, copy, name):
     root = copy(name)
     before = tree(root)
     code, found = run_json("rebuild", root)
@@ -68,7 +68,7 @@ def test_written_files_are_byte_identical(run, copy, tmp_path, monkeypatch, name
     assert {path.split("/")[0] for path in tree(tmp_path / "out")} == {"consumequeue", "index"}
 
 
-def test_lost_queues_and_index_come_back_in_place(run, copy):
+def test_lost_queues_and_index_are_restored_in_place(run, copy):
     root = copy("normal")
     before = part(root, "consumequeue"), index(root)
     for folder in ("consumequeue", "index"):
@@ -83,7 +83,7 @@ def test_lost_queues_and_index_come_back_in_place(run, copy):
 
 
 @pytest.mark.parametrize("with_marks", [True, False], ids=["with marks", "without"])
-def test_topic_made_again_has_only_what_was_put_since(run, tmp_path, with_marks):
+def test_recreated_topic_contains_only_later_messages(run, tmp_path, with_marks):
     root = tmp_path / "store"
     with open_store(root) as store:
         for generation in range(3):
@@ -104,7 +104,7 @@ def test_topic_made_again_has_only_what_was_put_since(run, tmp_path, with_marks)
     assert part(root, "consumequeue") == before
 
 
-def test_flipped_index_zero_does_not_begin_a_queue_anew():
+def test_index_damaged_to_zero_does_not_restart_a_queue():
     built = bytearray()
     sink = SimpleNamespace(units=lambda index, data: built.extend(data), finish=lambda end: None,
                            begin_anew=built.clear)
@@ -129,7 +129,7 @@ def test_existing_files_are_kept_unless_forced_and_then_moved_aside(run, copy):
             ).read_bytes() == before[str(file.relative_to(root))]
 
 
-def test_running_broker_is_left_alone(run, tmp_path):
+def test_running_broker_is_refused(run, tmp_path):
     root = tmp_path / "s"
     with open_store(root) as store:
         put(store, *(message(KEYS="k") for _ in range(5)))
@@ -144,27 +144,28 @@ def test_running_broker_is_left_alone(run, tmp_path):
 
 @pytest.mark.parametrize("damage, words", [(damage_unit_tags, "different from index 1"),
                                            (damage_index_slot, "different in the slots")])
-def test_dry_run_tells_what_differs(run, copy, damage, words):
+def test_dry_run_reports_differences(run, copy, damage, words):
     root = copy("own")
     damage(root)
     code, out, _ = run("rebuild", root)
     assert code == 1 and words in out and "--apply" in out
 
 
-def test_damaged_log_is_refused_unless_told_to_skip(run, run_json, copy, tmp_path):
+def test_damaged_log_is_refused_without_skip_damage(run, run_json, copy, tmp_path):
     root = copy("own")
     record = next(each for each in records(root)[20:] if each.topic == "TopicA" and not each.sys_flag & 0xC)
     poke(place(root, record)[0], place(root, record)[1] + 4, bytes(4))
     code, _, err = run("rebuild", root)
     assert code == 2 and "--skip-damage" in err
     code, found = run_json("rebuild", root, "--skip-damage", "--apply", "--out", tmp_path / "out")
-    assert code == 1 and len(found["problems"]) == 2  # the place, and the index that is missing in a queue
+    # The damaged place, and the missing index of a queue.
+    assert code == 1 and len(found["problems"]) == 2
     old, new = part(root, "consumequeue"), part(tmp_path / "out", "consumequeue")
     assert old.keys() == new.keys()
     assert sum(old[path] != new[path] for path in old) == 1
 
 
-def test_what_a_topic_is_called_can_not_lead_out_of_the_folder(copy, tmp_path):
+def test_topic_name_cannot_escape_the_folder(copy, tmp_path):
     from rmqha.tools.terminal import CannotAnswerError
     work = rebuild.Rebuild(StoreReader(str(copy("own"))), str(tmp_path / "out"))
     for topic in ("..", "a/b", ""):
@@ -180,16 +181,16 @@ class Collected:
         self.end = None
 
     def units(self, index, data):
-        """Keep units."""
+        """Record units."""
         for at in range(0, len(data), 20):
             self.data[index + at // 20] = data[at:at + 20]
 
     def finish(self, end_index):
-        """Keep the end."""
+        """Record the end."""
         self.end = end_index
 
 
-def test_indices_that_jump_fill_blanks_and_absurd_ones_are_left_out():
+def test_gaps_between_indices_are_filled_with_blanks_and_absurd_ones_left_out():
     sink = Collected()
     builder = builders.QueueBuilder(sink, 200, 40, max_gap=10)
     unit = bytes(range(20))
@@ -197,8 +198,8 @@ def test_indices_that_jump_fill_blanks_and_absurd_ones_are_left_out():
     assert builder.put(12, unit) is None
     assert builder.put(13, unit) is None
     assert "follows" in builder.put(16, unit)
-    assert "left out" in builder.put(5, unit)
-    assert "left out" in builder.put(1 << 60, unit)
+    assert "skipped" in builder.put(5, unit)
+    assert "skipped" in builder.put(1 << 60, unit)
     builder.finish()
     assert sorted(sink.data) == [10, 11, 12, 13, 14, 15, 16] and sink.end == 17
     assert [index for index, data in sorted(sink.data.items()) if data == unit] == [12, 13, 16]
@@ -207,7 +208,7 @@ def test_indices_that_jump_fill_blanks_and_absurd_ones_are_left_out():
 
 @pytest.mark.parametrize("count", [1, 2, 3, 150, 400])
 @pytest.mark.parametrize("slots, entries", [(50, 200), (500, 401), (3, 30), (1000, 100)])
-def test_shape_of_any_index_file_is_found_out(tmp_path, slots, entries, count):
+def test_shape_of_any_index_file_is_detected(tmp_path, slots, entries, count):
     shape, path = Shape(slots, entries), tmp_path / "1"
     written = []
 
@@ -224,19 +225,19 @@ def test_shape_of_any_index_file_is_found_out(tmp_path, slots, entries, count):
     assert reader.shape == shape
 
 
-def test_shape_of_index_files_is_found_out(copy):
+def test_shape_of_a_brokers_index_files_is_detected(copy):
     for name in ("own", "normal", "kill"):
         shapes = {reader.shape for reader in StoreReader(str(copy(name))).index_files()[0] if not reader.is_empty}
         assert shapes == {(50, 200)}
 
 
-# store repair: damaged records of a stopped slave, taken from a running master of ours.
+# `store repair`: damaged records of a stopped slave, copied from a running rmqha master.
 
 BLANK_MAGIC = bytes.fromhex("cbd43194")
 
 
 class Pair:
-    """A running master, and the store of its slave as it was when it was stopped."""
+    """A running master, and the store of its slave as it was when the slave was stopped."""
 
     def __init__(self, cluster, slave_store: Path) -> None:
         self.master = cluster.master
@@ -291,7 +292,8 @@ def is_clean(run, root) -> bool:
 
 
 def assert_repaired(run, repair, pair, root, offsets):
-    """Shown first, and nothing written; then written, the old bytes kept, the logs equal, the store clean."""
+    """Assert that a dry run reports the records and writes nothing; that --apply then keeps the old bytes, makes the
+    logs equal and the store clean."""
     before = log_of(root, pair.end)
     code, found = repair(root)
     assert code == 1 and [each["offset"] for each in found["damaged"]] == sorted(offsets), found
@@ -309,7 +311,7 @@ def assert_repaired(run, repair, pair, root, offsets):
     return found
 
 
-def test_an_undamaged_slave_is_equal(run, repair, pair, root):
+def test_undamaged_slave_is_equal(run, repair, pair, root):
     for options in ((), ("--apply",)):
         code, found = repair(root, *options)
         assert (code, found["damaged"], found["begin"], found["end"]) == (0, [], 0, pair.end)
@@ -323,7 +325,7 @@ PARTS = {"body": 90, "topic": -40, "properties": -2, "size": 2, "magic": 5, "pla
 
 
 def damage(root, pair, number, part) -> int:
-    """Damage a part of a record; where the record begins."""
+    """Damage a part of a record; return the record's offset."""
     offset, size = pair.records[number]
     if part == "zeroed":
         change(root, offset, bytes(size))
@@ -337,17 +339,18 @@ def damage(root, pair, number, part) -> int:
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("number", [0, 20, -2, -1])
-def test_one_damaged_record_is_repaired(run, repair, pair, root, number, part):
+def test_single_damaged_record_is_repaired(run, repair, pair, root, number, part):
     number %= len(pair.records)
     if part == "zeroed" and number == len(pair.records) - 1:
-        part = "magic"  # without a trace of its last record the log is a shorter one: see below
+        # Without a trace of its last record the log is merely shorter: see below.
+        part = "magic"
     offset = damage(root, pair, number, part)
     found = assert_repaired(run, repair, pair, root, [offset])
     assert bool(found["rebuilt"]) == (found["damaged"][0]["what"] != ["body"])
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_drawn_damages_are_repaired(run, repair, pair, root, seed, monkeypatch):
+def test_random_damage_is_repaired(run, repair, pair, root, seed, monkeypatch):
     draw = random.Random(seed)
     monkeypatch.setattr(log_match, "BLOCK", draw.choice((100, 5000, 64 << 10)))
     first_of_files = [number for number, (offset, _size) in enumerate(pair.records) if offset % FILE == 0]
@@ -360,7 +363,7 @@ def test_drawn_damages_are_repaired(run, repair, pair, root, seed, monkeypatch):
     assert_repaired(run, repair, pair, root, offsets)
 
 
-def test_a_log_that_has_lost_its_end_is_made_clean_and_fetches_it_at_the_next_start(run, repair, pair, root):
+def test_log_that_has_lost_its_end_is_cleaned_and_fetches_it_at_the_next_start(run, repair, pair, root):
     offset = damage(root, pair, len(pair.records) - 1, "zeroed")
     assert not is_clean(run, root)
     code, found = repair(root, "--apply")
@@ -368,33 +371,34 @@ def test_a_log_that_has_lost_its_end_is_made_clean_and_fetches_it_at_the_next_st
     assert is_clean(run, root)
 
 
-def test_the_last_records_are_repaired_though_none_has_a_head(run, repair, pair, root):
+def test_last_records_are_repaired_though_none_has_a_valid_head(run, repair, pair, root):
     last = len(pair.records) - 1
     damages = ((last - 2, "zeroed"), (last - 1, "magic"), (last, "size"))
     assert_repaired(run, repair, pair, root, [damage(root, pair, number, part) for number, part in damages])
 
 
-def test_records_left_out_of_the_queues_come_back(run, repair, pair, root):
-    """What a slave's dispatch does with properties and heads that it can't read."""
+def test_records_missing_in_the_queues_are_restored(run, repair, pair, root):
+    """Rebuild the queues without the damaged records first, as a slave's dispatch leaves them out."""
     offsets = [damage(root, pair, number, part) for number, part in ((4, "properties"), (9, "queue"), (30, "zeroed"))]
     assert run("rebuild", root, "--apply", "--force", "--skip-damage")[0] in (0, 1)
     found = assert_repaired(run, repair, pair, root, offsets)
     assert any("consumequeue: written" in line for line in found["rebuilt"])
 
 
-def test_queues_are_built_again_though_only_a_body_differs(run, repair, pair, root):
+def test_queues_are_rebuilt_even_if_only_a_body_differs(run, repair, pair, root):
     shutil.rmtree(root / "consumequeue" / "Topic1" / "0")
     found = assert_repaired(run, repair, pair, root, [damage(root, pair, 13, "body")])
     assert found["damaged"][0]["what"] == ["body"] and found["rebuilt"]
 
 
-def test_a_repair_that_was_broken_off_is_finished_by_the_next(run, repair, pair, root):
-    shutil.rmtree(root / "consumequeue" / "Topic1")  # as if it had ended between log and queues
+def test_interrupted_repair_is_finished_by_the_next(run, repair, pair, root):
+    # As if it had ended between log and queues.
+    shutil.rmtree(root / "consumequeue" / "Topic1")
     assert not is_clean(run, root)
     assert repair(root, "--apply")[0] == 0 and is_clean(run, root)
 
 
-def test_the_blank_of_a_file_is_repaired_and_its_rest_left(run, repair, pair, root):
+def test_blank_of_a_file_is_repaired_and_the_bytes_after_it_left(run, repair, pair, root):
     ends = [offset + size for offset, size in pair.records]
     blank = next(end for end in ends if end % FILE and pair.log[end + 4:end + 8] == BLANK_MAGIC)
     flip(root, blank + 5)
@@ -406,7 +410,7 @@ def test_the_blank_of_a_file_is_repaired_and_its_rest_left(run, repair, pair, ro
     assert (code, found["damaged"], found["unreadRestsThatDiffer"]) == (0, [], 1)
 
 
-def test_a_file_that_was_cut_off_gets_its_end_back(run, repair, pair, root):
+def test_truncated_file_gets_its_end_back(run, repair, pair, root):
     offset, size = pair.records[10]
     path = root / "commitlog" / f"{offset - offset % FILE:020d}"
     with path.open("r+b") as file:
@@ -417,7 +421,7 @@ def test_a_file_that_was_cut_off_gets_its_end_back(run, repair, pair, root):
 
 
 @pytest.mark.parametrize("part", ["body", "magic"])
-def test_nothing_is_written_when_the_masters_own_record_is_bad(run, repair, pair, root, part):
+def test_nothing_is_written_when_the_masters_own_record_is_damaged(run, repair, pair, root, part):
     offset, _size = pair.records[15]
     damage(root, pair, 3, "body")
     before = log_of(root, pair.end)
@@ -427,46 +431,46 @@ def test_nothing_is_written_when_the_masters_own_record_is_bad(run, repair, pair
     with flipped(Cluster.master, offset + PARTS[part]):
         code, found = repair(root, "--apply")
         assert code == 1 and found["written"] == 0 and log_of(root, pair.end) == before
-        assert f"has a bad copy of the record at {offset} itself" in found["problems"][0]
+        assert f"itself has a damaged copy of the record at {offset}" in found["problems"][0]
         assert "This store's copy is good: make this slave the master" in found["problems"][0]
         flip(root, offset + 91)
-        assert "not good either: look for a third replica" in repair(root)[1]["problems"][0]
+        assert "damaged too: look for a third replica" in repair(root)[1]["problems"][0]
         flip(root, offset + 91)
     assert_repaired(run, repair, pair, root, [pair.records[3][0]])
 
 
-def test_a_running_store_is_not_touched(run, pair, root):
+def test_running_store_is_not_changed(run, pair, root):
     with reading.held(str(root / "lock")):
         code, out, err = run("repair", root, "--master", pair.master.address, "--apply")
     assert code == 2 and "a broker runs on this store" in err and not out
 
 
-def test_a_file_that_is_missing_cannot_be_repaired(repair, root):
+def test_missing_file_cannot_be_repaired(repair, root):
     (root / "commitlog" / f"{FILE:020d}").unlink()
     code, found = repair(root, "--apply")
-    assert code == 1 and f"there is no file from offset {FILE} to {2 * FILE}. Set the slave up again" in (
+    assert code == 1 and f"files are missing from offset {FILE} to {2 * FILE}. Set the slave up again" in (
         found["problems"][0])
 
 
-def test_the_store_of_another_master_is_refused(run, pair, root, tmp_path):
+def test_store_of_another_master_is_refused(run, pair, root, tmp_path):
     with running_broker(tmp_path / "other", mappedFileSizeCommitLog=FILE, maxMessageSize=FILE, **KEPT) as other:
         for number in range(200):
             assert other.send("T", bytes([number]) * 5000).code == 0
         code, _out, err = run("repair", root, "--master", other.address, "--apply")
-    assert code == 2 and "it is another log, or has diverged, and is not damaged" in err
+    assert code == 2 and "it is another log, or has diverged; it is not damaged" in err
     assert log_of(root, pair.end) == pair.log
 
 
 @contextmanager
 def master_without_first_file(root, folder):
-    """A master whose log begins with the second file of the store at `root`."""
+    """Yield a master whose log starts with the second file of the store at `root`."""
     store = Path(shutil.copytree(root, folder / "store"))
     (store / "commitlog" / f"{0:020d}").unlink()
     with running_broker(folder, mappedFileSizeCommitLog=FILE, maxMessageSize=FILE, **KEPT) as master:
         yield master
 
 
-def test_damage_that_no_master_holds_any_more_is_named(run, pair, root, tmp_path):
+def test_damage_in_files_that_the_master_has_deleted_is_named(run, pair, root, tmp_path):
     with master_without_first_file(root, tmp_path / "master") as master:
         lost, _size = pair.records[2]
         repairable, _size = next(each for each in pair.records if each[0] >= FILE)
@@ -478,10 +482,10 @@ def test_damage_that_no_master_holds_any_more_is_named(run, pair, root, tmp_path
         assert [each["offset"] for each in found["damaged"]] == [repairable]
         assert len(found["lost"]) == 1 and f"record at {lost}, topic Topic2" in found["lost"][0]
         code, out, _err = run("repair", root, "--master", master.address)
-        assert code == 1 and "no master has them any more: set the slave up again" in out
+        assert code == 1 and "no master holds these records any longer: set the slave up again" in out
 
 
-def test_logs_without_anything_in_common_are_named(run, pair, root, tmp_path):
+def test_logs_without_a_common_range_are_refused(run, pair, root, tmp_path):
     with master_without_first_file(root, tmp_path / "master") as master:
         for file in sorted((root / "commitlog").iterdir())[1:]:
             file.unlink()
@@ -495,25 +499,25 @@ def test_logs_without_anything_in_common_are_named(run, pair, root, tmp_path):
             assert found["damaged"] == [] and found["begin"] == found["end"] == FILE
 
 
-def test_a_master_that_gives_no_checksums_is_read_through_its_ha_port(run, repair, pair, root, monkeypatch):
+def test_master_without_checksums_is_read_through_its_ha_port(run, repair, pair, root, monkeypatch):
     handlers = pair.master.controller.remoting_server.default_request_processor.processor._handlers
     monkeypatch.delitem(handlers, request_code.GET_COMMIT_LOG_CHECKSUMS)
     offsets = [damage(root, pair, number, part) for number, part in ((0, "size"), (7, "body"), (40, "properties"))]
     assert_repaired(run, repair, pair, root, offsets)
 
 
-def test_records_are_those_of_the_tests_own_reader(pair):
+def test_records_match_the_tests_own_reader(pair):
     assert [(each.offset, each.size) for each in store_compare.walk(pair.slave_store / "commitlog")] == pair.records
 
 
-def test_runs_are_what_lies_on_end():
+def test_runs_join_adjacent_damage():
     def at(offset, size):
         return repair_plan.Damaged(offset, size, "T", 0, 0, ("body",), "")
     assert list(repair_plan.runs_of([at(5, 5), at(10, 1), at(12, 3), at(15, 1)])) == [(5, 11), (12, 16)]
     assert list(repair_plan.runs_of([])) == []
 
 
-def test_what_a_slave_has_found_itself_is_forgotten_once_it_is_repaired(run, tmp_path):
+def test_differences_recorded_by_a_slave_are_cleared_by_its_repair(run, tmp_path):
     def check():
         return CliRunner().invoke(rmqha, ["check", "ha", "-n", cluster.namesrv])
     with filled_cluster(tmp_path, haScrubEnable=True, haScrubPromise=20_000) as cluster:
@@ -522,7 +526,7 @@ def test_what_a_slave_has_found_itself_is_forgotten_once_it_is_repaired(run, tmp
         wait_until(lambda: f"the first at offset {offset}" in check().output, 300_000, "the slave finds it")
         cluster.slave.controller.shutdown()
         code, out, _err = run("repair", root, "--master", cluster.master.address, "--apply")
-        assert code == 0 and "1 record differs; 1 taken from the master; the store is clean" in out
+        assert code == 0 and "1 record differs; 1 replaced by the master's; the store is clean" in out
         config = cluster.slave.controller.message_store_config
         with broker_at(tmp_path / "slave", cluster.namesrv, brokerClusterName="C", brokerRole=BrokerRole.SLAVE,
                        brokerId=1, haMasterAddress=config.haMasterAddress, mappedFileSizeCommitLog=FILE,
@@ -530,7 +534,7 @@ def test_what_a_slave_has_found_itself_is_forgotten_once_it_is_repaired(run, tmp
             wait_until(lambda: check().exit_code == 0, 300_000, "all is well again")
 
 
-# The nightly recipe of docs/how-to/backup-and-restore.md, as the page writes it, night after night.
+# The nightly script of docs/how-to/backup-and-restore.md, as the page has it, on consecutive nights.
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/how-to/backup-and-restore.md"
@@ -538,8 +542,8 @@ NIGHTS = 3
 
 
 def nightly_script(master: str, root: Path, backup: Path) -> str:
-    """The page's script, for these places."""
-    section = PAGE.read_text("utf-8").split("\n## Each night\n")[1].split("\n## ")[0]
+    """Return the page's script, with the paths of this test."""
+    section = PAGE.read_text("utf-8").split("\n## Every night\n")[1].split("\n## ")[0]
     (script,) = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
     for told, real in (("bin/rmqha", f"{sys.executable} -m rmqha.tools.rmqha_command"), ("10.0.0.2:10912", master),
                        ("/backup/broker-a", str(backup)), ("/data/rocketmq", str(root))):
@@ -548,7 +552,7 @@ def nightly_script(master: str, root: Path, backup: Path) -> str:
     return script
 
 
-def test_the_pages_script_proves_the_backup_each_night_and_leaves_nothing_of_the_last(tmp_path):
+def test_pages_script_verifies_the_backup_each_night_and_leaves_nothing_of_the_previous_one(tmp_path):
     backup = tmp_path / "backup"
     with broker_at(tmp_path / "master", None) as master:
         address = f"127.0.0.1:{master.store.ha_service.ha_listen_port}"
@@ -574,21 +578,21 @@ def nightly_rebuild(root, *options):
     return done.exit_code, done.output
 
 
-def test_what_is_replaced_is_deleted_only_after_the_new_one_has_its_place(copy, monkeypatch):
+def test_replaced_files_are_deleted_only_after_the_new_ones_are_in_place(copy, monkeypatch):
     root = copy("normal")
     old = sorted(path.name for path in (root / "consumequeue").iterdir())
     (root / "consumequeue" / "Stale" / "0").mkdir(parents=True)
-    leftover = root / "index.replaced"  # of a rebuild that was broken off
+    leftover = root / "index.replaced"  # left by an interrupted rebuild
     leftover.mkdir()
     assert nightly_rebuild(root, "--apply", "--replace")[0] == 0
     assert sorted(path.name for path in (root / "consumequeue").iterdir()) == old
     assert not [path.name for path in root.iterdir() if re.search("replaced|rebuild|before", path.name)]
 
 
-def test_replace_contradicts_force_and_needs_apply(copy):
+def test_replace_excludes_force_and_needs_apply(copy):
     root = copy("normal")
     assert nightly_rebuild(root, "--replace")[0] == 2
     code, text = nightly_rebuild(root, "--apply", "--force", "--replace")
-    assert code == 2 and "give one of them" in text
+    assert code == 2 and "exclude each other" in text
     code, text = nightly_rebuild(root, "--apply")
     assert code == 2 and "--replace" in text

@@ -1,4 +1,4 @@
-"""store verify: clean stores are clean, and each kind of damage is told with its file and place."""
+"""`store verify`: clean stores are clean, and each kind of damage is reported with its file and place."""
 import os
 import shutil
 import struct
@@ -19,17 +19,17 @@ STORES = ["own", "crashed", "normal", "kill"]
 
 
 def segment(root, number):
-    """Commit log file `number`, from the end when negative."""
+    """Return commit log file `number`, counted from the end when negative."""
     return sorted((root / "commitlog").iterdir())[number]
 
 
 def queue_file(root, topic="*", number=0):
-    """File `number` of the first queue of a topic."""
+    """Return file `number` of the first queue of a topic."""
     return sorted(root.glob(f"consumequeue/{topic}/*/*"))[number]
 
 
 def open_queue(root):
-    """(file, position behind the last unit) of a queue whose last file is not full, and has several units."""
+    """Return (file, position after the last unit) of a queue whose last file is not full and has several units."""
     for folder in sorted(root.glob("consumequeue/*/*")):
         file = sorted(folder.iterdir())[-1]
         end = -(-len(file.read_bytes().rstrip(b"\0")) // 20) * 20
@@ -39,7 +39,7 @@ def open_queue(root):
 
 
 def index_file(root, number=0):
-    """Index file `number`."""
+    """Return index file `number`."""
     return sorted((root / "index").iterdir())[number]
 
 
@@ -51,7 +51,7 @@ def poke(path, position, data):
 
 
 def flip(path, position):
-    """Change all bits of one byte."""
+    """Flip all bits of one byte."""
     with open(path, "r+b") as file:
         file.seek(position)
         byte = file.read(1)
@@ -60,25 +60,25 @@ def flip(path, position):
 
 
 def records(root):
-    """The records by the tests' own reader."""
+    """Return the records found by the tests' own reader."""
     return list(store_compare.walk(root / "commitlog"))
 
 
 def place(root, record):
-    """(file, position) of a record."""
+    """Return (file, position) of a record."""
     start = record.offset - record.offset % FILE_SIZE
     return root / "commitlog" / f"{start:020d}", record.offset - start
 
 
 def flip_body(root, record):
-    """Damage the body of a record; (file, position) of the record."""
+    """Damage the body of a record; return (file, position) of the record."""
     file, position = place(root, record)
     flip(file, position + file.read_bytes()[position:position + record.size].index(record.body))
     return file, position
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_store_is_clean_and_all_of_it_was_looked_at(run_json, copy, name):
+def test_store_is_clean_and_was_read_completely(run_json, copy, name):
     root = copy(name)
     code, found = run_json("verify", root)
     assert (code, found["flaws"]) == (0, [])
@@ -95,7 +95,7 @@ def test_empty_store_is_clean(run, tmp_path):
 
 
 @pytest.mark.parametrize("small", [100, 4096])
-def test_blocks_smaller_than_records_change_nothing(run_json, copy, monkeypatch, small):
+def test_blocks_smaller_than_records_give_the_same_result(run_json, copy, monkeypatch, small):
     monkeypatch.setattr(reading, "BLOCK", small)
     monkeypatch.setattr(readers, "_CHUNK_UNITS", 3)
     root = copy("normal")
@@ -147,7 +147,7 @@ def damage_physical_offset(root):
     record = records(root)[2]
     file, position = place(root, record)
     poke(file, position + 28, struct.pack(">q", 17))
-    return file, position, "lies at 17"
+    return file, position, "contains the offset 17"
 
 
 def damage_queue_offset(root):
@@ -168,7 +168,7 @@ def damage_blank(root):
 def damage_missing_segment(root):
     file = segment(root, 2)
     file.unlink()
-    return segment(root, 2), None, "was due"
+    return segment(root, 2), None, "expected"
 
 
 def damage_cut_segment(root):
@@ -198,13 +198,13 @@ def damage_empty_last_segment(root):
 def damage_foreign_file(root):
     file = root / "commitlog" / "notes.txt"
     file.write_text("x")
-    return file, None, "no commit log file"
+    return file, None, "not a commit log file"
 
 
 def damage_foreign_folder(root):
     file = root / "commitlog" / "00000000000099999999x"
     file.mkdir()
-    return file, None, "no commit log file"
+    return file, None, "not a commit log file"
 
 
 def damage_unaligned_name(root):
@@ -228,25 +228,25 @@ def damage_unit_tags(root):
 def damage_zeroed_unit(root):
     file = queue_file(root)
     poke(file, 20, bytes(20))
-    return file, 20, "no unit"
+    return file, 20, "no entry"
 
 
 def damage_zeroed_last_units(root):
     file, end = open_queue(root)
     poke(file, end - 40, bytes(40))
-    return file, end - 40, "no unit"
+    return file, end - 40, "no entry"
 
 
 def damage_unit_too_many(root):
     file, at = open_queue(root)
     poke(file, at, struct.pack(">qiq", 158, 238, 7))
-    return file, at, "no record of this queue"
+    return file, at, "not a record of this queue"
 
 
 def damage_unit_behind_the_log(root):
     file, at = open_queue(root)
     poke(file, at, struct.pack(">qiq", 1 << 40, 238, 7))
-    return file, at, "no record of this queue"
+    return file, at, "not a record of this queue"
 
 
 def damage_cut_queue(root):
@@ -264,7 +264,7 @@ def damage_empty_queue_file(root):
 def damage_missing_queue(root):
     folder = queue_file(root).parent
     shutil.rmtree(folder)
-    return folder, 0, "no unit"
+    return folder, 0, "no entry"
 
 
 def damage_queue_of_nothing(root):
@@ -272,13 +272,13 @@ def damage_queue_of_nothing(root):
     folder = root / "consumequeue" / "Other" / "0"
     folder.mkdir(parents=True)
     shutil.copy(queue, folder)
-    return folder / queue.name, 0, "no record of this queue"
+    return folder / queue.name, 0, "not a record of this queue"
 
 
 def damage_foreign_queue_file(root):
     file = queue_file(root).parent / "x"
     file.touch()
-    return file, None, "no consume queue file"
+    return file, None, "not a consume queue file"
 
 
 def damage_index_hash(root):
@@ -365,7 +365,7 @@ DAMAGES = [function for name, function in sorted(globals().items()) if name.star
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda function: function.__name__[7:])
 @pytest.mark.parametrize("name", ["own", "normal"])
-def test_damage_is_a_flaw_with_its_place(run, run_json, copy, name, damage):
+def test_damage_is_reported_as_a_flaw_with_its_place(run, run_json, copy, name, damage):
     root = copy(name)
     file, position, words = damage(root)
     code, out, _ = run("verify", root)
@@ -379,7 +379,7 @@ def test_damage_is_a_flaw_with_its_place(run, run_json, copy, name, damage):
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda function: function.__name__[7:])
-def test_damage_fails_no_tool(run, copy, tmp_path, damage):
+def test_damage_crashes_no_tool(run, copy, tmp_path, damage):
     root, other = copy("normal"), copy("normal", "other")
     damage(root)
     for arguments in (("dump", root), ("dump", root, "-o", "json"), ("diff", root, other), ("diff", other, root),
@@ -389,7 +389,7 @@ def test_damage_fails_no_tool(run, copy, tmp_path, damage):
         assert run(*arguments)[0] in (0, 1, 2)
 
 
-def test_all_flaws_are_told_up_to_a_number(run_json, copy):
+def test_all_flaws_are_reported_up_to_a_limit(run_json, copy):
     root = copy("own")
     for record in records(root)[5:40]:
         poke(place(root, record)[0], place(root, record)[1] + 28, bytes(8))
@@ -399,7 +399,7 @@ def test_all_flaws_are_told_up_to_a_number(run_json, copy):
 
 
 def tear(root):
-    """Cut the last record in the middle, with what points at it, as power loss may."""
+    """Cut off the last record in the middle, with the units that point at it, as a power loss may."""
     record = records(root)[-1]
     file, position = place(root, record)
     poke(file, position + 60, bytes(record.size - 60))
@@ -419,7 +419,7 @@ def test_torn_tail_of_a_stopped_store_is_a_flaw(run, copy):
     assert run("verify", root)[0] == 1
 
 
-def test_queues_that_lag_the_log_of_a_crashed_store_are_a_note(run_json, copy):
+def test_queues_behind_the_log_of_a_crashed_store_are_a_note(run_json, copy):
     root = copy("crashed")
     file, end = open_queue(root)
     poke(file, end - 40, bytes(40))
@@ -428,18 +428,18 @@ def test_queues_that_lag_the_log_of_a_crashed_store_are_a_note(run_json, copy):
     assert any("dispatched at the next start" in note["what"] for note in found["notes"])
 
 
-def test_hole_in_a_crashed_store_is_a_flaw(run, copy):
+def test_gap_in_a_crashed_store_is_a_flaw(run, copy):
     root = copy("crashed")
     damage_zeroed_record(root)
     assert run("verify", root)[0] == 1
 
 
-def test_what_an_earlier_crash_left_behind_the_end_is_no_flaw(run_json, tmp_path):
+def test_remains_of_an_earlier_crash_after_the_end_are_no_flaw(run_json, tmp_path):
     with open_store(tmp_path / "s") as store:
         put(store, *(message(body=b"x" * 100) for _ in range(5)))
         wait_dispatched(store)
         end = store.get_max_phy_offset()
-    # an older record, right in its own place, behind a gap
+    # An older record, valid in its own place, after a gap.
     file = tmp_path / "s" / "commitlog" / f"{0:020d}"
     old = bytearray(file.read_bytes()[:end // 5])
     struct.pack_into(">q", old, 28, end + 50)
@@ -458,8 +458,8 @@ def test_store_whose_oldest_files_are_deleted_is_clean(run_json, copy):
         assert (code, found["flaws"]) == (0, [])
 
 
-def test_queue_that_begins_in_the_middle_is_clean(run, tmp_path, copy):
-    """A store whose oldest files are gone, dispatched again: the queues begin with blanks."""
+def test_queue_that_starts_in_the_middle_is_clean(run, tmp_path, copy):
+    """Dispatch a store again whose oldest files are gone: its queues start with blanks."""
     root = copy("own")
     for _ in range(2):
         segment(root, 0).unlink()
@@ -471,7 +471,7 @@ def test_queue_that_begins_in_the_middle_is_clean(run, tmp_path, copy):
     assert run("rebuild", root)[0] == 0
 
 
-def test_commit_log_in_two_folders_is_one(run_json, copy, tmp_path):
+def test_commit_log_in_two_folders_is_read_as_one(run_json, copy, tmp_path):
     root = copy("own")
     (tmp_path / "second").mkdir()
     for file in sorted((root / "commitlog").iterdir())[::2]:
@@ -480,7 +480,7 @@ def test_commit_log_in_two_folders_is_one(run_json, copy, tmp_path):
     assert (code, found["flaws"]) == (0, [])
 
 
-def test_multi_dispatched_messages_are_looked_for_in_all_their_queues(run, run_json, tmp_path):
+def test_multi_dispatched_messages_are_checked_in_all_their_queues(run, run_json, tmp_path):
     root = tmp_path / "s"
     with open_store(root, enableLmq=True, enableMultiDispatch=True) as store:
         put(store, *(message("T", 1, INNER_MULTI_DISPATCH="%LMQ%a,%LMQ%b") for _ in range(3)))
@@ -492,7 +492,7 @@ def test_multi_dispatched_messages_are_looked_for_in_all_their_queues(run, run_j
     assert run("verify", root)[0] == 1
 
 
-def test_extension_addresses_stand_for_tags_codes(run, tmp_path):
+def test_extension_addresses_are_accepted_as_tags_codes(run, tmp_path):
     root = tmp_path / "s"
     with open_store(root, enableConsumeQueueExt=True, mappedFileSizeConsumeQueueExt=1000) as store:
         fill(store, 40)
@@ -502,7 +502,7 @@ def test_extension_addresses_stand_for_tags_codes(run, tmp_path):
     assert run("verify", root)[0] == 1
 
 
-def test_other_delay_levels_are_told(run, tmp_path):
+def test_changed_delay_levels_are_reported(run, tmp_path):
     root = tmp_path / "s"
     with open_store(root, messageDelayLevel="7s 9m") as store:
         put(store, message("T", DELAY="2"))
@@ -540,7 +540,7 @@ def test_running_store_is_clean_while_it_grows(run, run_json, tmp_path):
         assert found["records"] > 0
 
 
-def test_hole_in_a_running_store_is_a_flaw(run, tmp_path):
+def test_gap_in_a_running_store_is_a_flaw(run, tmp_path):
     root = tmp_path / "s"
     with open_store(root) as store:
         fill(store)
@@ -550,7 +550,7 @@ def test_hole_in_a_running_store_is_a_flaw(run, tmp_path):
 
 
 @pytest.mark.parametrize("missing_for, clean", [(2, True), (3, False)], ids=["written since", "missing still"])
-def test_unit_that_is_written_while_its_queue_is_read_is_no_hole(run, monkeypatch, tmp_path, missing_for, clean):
+def test_unit_written_while_its_queue_is_read_is_no_gap(run, monkeypatch, tmp_path, missing_for, clean):
     looks, read = [], QueueReader.read
 
     def late(reader, index, count):
@@ -558,7 +558,7 @@ def test_unit_that_is_written_while_its_queue_is_read_is_no_hole(run, monkeypatc
             return read(reader, index, count)
         looks.append(index)
         return b""
-    monkeypatch.setattr(QueuesCheck, "fits", lambda self, run: False)  # each record by itself
+    monkeypatch.setattr(QueuesCheck, "fits", lambda self, run: False)  # each record separately
     monkeypatch.setattr(QueueReader, "unit_bytes", lambda reader, index: reader.read(index, 1))
     monkeypatch.setattr(QueueReader, "read", late)
     root = tmp_path / "s"
@@ -566,10 +566,10 @@ def test_unit_that_is_written_while_its_queue_is_read_is_no_hole(run, monkeypatc
         fill(store, 40)
         code, out, _ = run("verify", root)
     assert looks == [1] * missing_for and (code == 0) is clean, out
-    assert clean or "queue TopicA/1 has no unit for index 1, but one for 2" in out
+    assert clean or "queue TopicA/1 has no entry for index 1, but one for 2" in out
 
 
-def test_verify_changes_nothing_and_lets_the_store_start(run, copy):
+def test_verify_changes_nothing_and_the_store_can_start(run, copy):
     root = copy("own")
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in root.rglob("*") if path.is_file()}
     assert run("verify", root)[0] == 0
@@ -582,7 +582,7 @@ def test_verify_changes_nothing_and_lets_the_store_start(run, copy):
 @pytest.mark.parametrize("arguments", [["verify", "/nowhere"], ["verify"], ["verify", "."], ["dump", "setup.cfg", "x"],
                                        ["verify", ".", "--index-slots", "5"], ["rebuild", ".", "--force"],
                                        ["dump", ".", "--from", "yesterday"], ["diff", "."]])
-def test_what_can_not_be_answered_ends_with_2(run, monkeypatch, tmp_path, arguments):
+def test_invalid_request_ends_with_2(run, monkeypatch, tmp_path, arguments):
     monkeypatch.chdir(tmp_path)
     Path("setup.cfg").touch()
     code, out, err = run(*arguments)
