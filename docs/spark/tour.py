@@ -1,7 +1,8 @@
-"""From a store to tables, an archive, and back. Any store of RocketMQ 4.9 or rmqha will do, such as the quickstart's:
+"""Read a store as tables, archive it as Parquet, and restore its commit log. Any store of RocketMQ 4.9 or rmqha works,
+such as the quickstart's:
 
-    bin/quickstart --keep                                                   (it prints the folder that it keeps)
-    .venv/bin/python docs/pipeline_tour.py FOLDER/store/broker-a /tmp/tour  (/tmp/tour must be empty or new)
+    bin/quickstart --keep                                                (prints the folder that it keeps)
+    .venv/bin/python docs/spark/tour.py FOLDER/store/broker-a /tmp/tour  (/tmp/tour must be empty or new)
 """
 import filecmp
 import sys
@@ -15,7 +16,7 @@ from rmqha.pipeline.session import spark_session
 
 
 def main(store: str, work: str) -> None:
-    """The tour."""
+    """Run the four steps of the tour."""
     spark = spark_session("local[2]")
     spark.sparkContext.setLogLevel("ERROR")
 
@@ -37,7 +38,7 @@ def main(store: str, work: str) -> None:
     back = restore(spark, f"{work}/archive", f"{work}/restored")
     equal = [filecmp.cmp(Path(work, "restored", "commitlog", name), Path(store, "commitlog", name), shallow=False)
              for name in back.files]
-    print(f"{back.files} {'are byte for byte as they were' if all(equal) else 'DIFFER: does a broker write there?'}")
+    print(f"{back.files} {'are byte for byte as they were' if all(equal) else 'DIFFER: is a broker writing there?'}")
     spark.stop()
 
 

@@ -1,0 +1,57 @@
+"""The site: `python -m sphinx -b dirhtml docs build/site`, with the extra `docs`.
+
+Sphinx with furo, because it is maintained, works offline, reads the pages as they are on a code host (MyST reads
+Markdown), and reports a broken link or anchor as an error. MkDocs, which the site used before, has announced its end;
+Zensical and ProperDocs are too young to be relied on.
+"""
+project = "rmqha"
+author = "The rmqha authors"
+copyright = author
+extensions = ["myst_parser", "sphinx_copybutton"]
+exclude_patterns = ["examples/testing"]
+source_suffix = {".md": "markdown"}
+
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
+suppress_warnings = ["myst.header"]  # a generated part may begin at a lower level
+smartquotes = False
+html_theme = "furo"
+html_title = "rmqha"
+html_copy_source = False
+html_show_sphinx = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#2b4c9b", "color-brand-content": "#2b4c9b"},
+    "dark_css_variables": {"color-brand-primary": "#8fb0ff", "color-brand-content": "#8fb0ff"},
+}
+
+# The navigation has two levels: a part, and its pages. A page that no part names makes the build fail.
+NAVIGATION = {
+    "Getting started": ["install", "tutorials/quickstart", "tutorials/first-producer",
+                        "tutorials/replication-you-can-watch", "examples", "testing", "faq", "glossary"],
+    "Moving from RocketMQ 4.9": ["how-to/migrate", "how-to/replace-a-java-slave", "how-to/replace-a-java-master",
+                                 "how-to/replace-the-name-server", "what-works", "reference/differences"],
+    "Operating a cluster": ["clusters", "how-to/automatic-failover", "how-to/failover-by-hand", "how-to/repair-a-slave",
+                            "how-to/backup-and-restore", "how-to/upgrade", "how-to/monitoring", "console", "acl",
+                            "tls", "controllers-at-etcd", "how-to/troubleshooting", "SECURITY"],
+    "Spark": ["spark/index", "spark/archives", "spark/live-clusters", "spark/streams", "spark/many-machines",
+              "spark/scale"],
+    "Reference": ["commands", "mqadmin", "config-keys", "metrics", "client", "reference/request-codes", "limits",
+                  "performance", "reference/ha-truth-table", "reference/fast-ways", "reference/threads",
+                  "reference/java-map"],
+    "How it works": ["explanation/durability", "replication", "explanation/replication-inside", "failover",
+                     "reliability", "explanation/decisions", "design", "CONTRIBUTING"],
+}
+
+
+def _with_navigation(app, name: str, source: list[str]) -> None:
+    """Append the navigation to the landing page, which a code host shows without it."""
+    if name == "index":
+        for part, pages in NAVIGATION.items():
+            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n" + "\n".join(pages) + "\n```\n"
+
+
+def setup(app) -> None:
+    """Called by Sphinx at its start."""
+    app.connect("source-read", _with_navigation)
