@@ -12,6 +12,7 @@ from rmqha.store import allocate_mapped_file_service
 from rmqha.store.reput_message_service import _GATHER_MS, _SLAVE_GATHER_MS
 from rmqha.tools.rmqha_command import GROUPS, PIPELINE
 from tests import test_tidy
+from tests.bench import plots
 from tests.support.guide import loaded
 from tests.support.sources import ROOT, lines, modules
 
@@ -39,13 +40,13 @@ def text_of(name: str) -> str:
 
 def sub_commands() -> dict[str, set[str]]:
     known = {command.name: set(getattr(loaded(command), "commands", ())) for command in GROUPS if command != PIPELINE}
-    known[PIPELINE.name] = set(re.findall(r'@pipeline_group\.command\("(\w+)"\)',
+    known[PIPELINE.name] = set(re.findall(r'@pipeline_group\.command\("(\w+)"',
                                           text_of("rmqha/pipeline/pipeline_command.py")))
     return known
 
 
 def unknown_commands(text: str, known: dict[str, set[str]]) -> list[str]:
-    """Those that `rmqha` does not have: of "ha status, ha receive, check ha, doctor", or "store dump, verify"."""
+    """Return the commands that `rmqha` lacks: of "ha status, ha receive, check ha, doctor", or "store dump, verify"."""
     unknown, group = [], ""
     for part in text.split(","):
         words = part.split()
@@ -119,6 +120,7 @@ def test_a_command_that_does_not_exist_is_found():
     known = sub_commands()
     assert unknown_commands("brew", known) == ["brew"]
     assert unknown_commands("store dump, brew", known) == ["brew"]
+    assert unknown_commands("pipeline audit, brew", known) == ["brew"]
     assert unknown_commands("ha status, ha receive, check ha, doctor", known) == []
 
 
@@ -148,49 +150,41 @@ def test_design_names_each_room():
     assert {room for room in rooms if f"\n  {room}/ " not in text} == set()
 
 
-# The figures of README.md are those of the pages, which benchmarks write.
+# The figures of README.md and of docs/performance.md come from the benchmarks' results.
 
-README = (ROOT / "README.md").read_text("utf-8")
-ROW = re.compile(r"^\| ([^|]+) \| ([^|]*\d[^|]*) \| ([^|]*\d[^|]*) \|", re.MULTILINE)
-# each row of README's table -> what the row of performance.md is called
-ROWS = {
-    "sends acknowledged by a master alone": "Sends acknowledged by a master alone",
-    "sends acknowledged by master and slave": "Sends acknowledged by master and slave",
-    "a lone send": "A lone send, master and slave",
-    "CPU of the broker": "CPU of the broker for a million",
-    "a slave catches up": "A slave catches up with a master",
-    "start of an empty broker": "Start, empty store",
-}
+RESULTS = [ROOT / "docs" / "performance" / "results.jsonl"]
 
 
-def figures(text):
-    """What a row is about -> (rmqha's figure, RocketMQ's)."""
-    return {what: (ours.strip(), theirs.strip()) for what, ours, theirs in ROW.findall(text)}
+@pytest.mark.parametrize("name, table", [("README.md", "readme"), ("docs/performance.md", "headlines")])
+def test_figures_are_those_of_the_results(name, table):
+    page, rows = text_of(name), plots.read(RESULTS)
+    assert table in plots.blocks(page, "table")
+    assert page == plots.written(page, rows), "run: python -m tests.bench.plots docs/performance/results.jsonl"
 
 
-def test_figures_of_the_readme_are_those_of_the_performance_page():
-    page = figures((ROOT / "docs" / "performance.md").read_text("utf-8").partition("\n## ")[0])
-    shown = figures(README.partition("\n## How fast\n")[2].partition("\n## ")[0])
-    assert len(shown) == len(ROWS)
-    for begin, name in ROWS.items():
-        [ours] = [pair for what, pair in shown.items() if what.startswith(begin)]
-        [theirs] = [pair for what, pair in page.items() if what.startswith(name)]
-        assert ours == theirs, f"README.md: {begin}: docs/performance.md has {theirs}"
+def test_a_figure_that_differs_from_the_results_is_found():
+    page, rows = text_of("README.md"), plots.read(RESULTS)
+    shown = re.search(r"\d[\d,]* msg/s", page).group()
+    assert plots.written(page.replace(shown, "99,999 msg/s"), rows) == page
 
 
-# The table of known faults in docs/replication.md names tests that are there.
+# The known faults of docs/explanation/replication-inside.md: a table, and for each row tests that exist.
 
 ROOT = Path(__file__).parents[1]
-_HEADING, _COLUMNS = "## Known faults", 4
+_PAGE, _HEADING, _TESTS, _COLUMNS = "docs/explanation/replication-inside.md", "## Known faults", "### Tests", 3
 
 
 def table() -> dict[str, list[str]]:
     """Fault -> its tests, "file::name"."""
-    text = (ROOT / "docs/replication.md").read_text("utf-8")
+    text = text_of(_PAGE)
     section = text[text.index(f"{_HEADING}\n"):].split("\n## ", 1)[0]
-    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")][2:]
+    described, _heading, tests = section.partition(f"\n{_TESTS}")
+    rows = [line.strip("|").split("|") for line in described.splitlines() if line.startswith("|")][2:]
     assert all(len(row) == _COLUMNS for row in rows)
-    return {row[0].strip(): re.findall(r"`([^`]+)`", row[-1]) for row in rows}
+    found = {item.split(":\n", 1)[0]: re.findall(r"`([^`]+)`", item.split(":\n", 1)[1])
+             for item in tests.split("\n- ")[1:]}
+    assert list(found) == [row[0].strip() for row in rows]
+    return found
 
 
 FAULTS = table()

@@ -1,4 +1,4 @@
-"""The same with asyncio: a thousand sends in flight, and two loops that share what comes."""
+"""Use asyncio: a thousand sends in flight, and two loops that share the received messages."""
 import asyncio
 
 from rmqha import ConsumeFromWhere, Message
@@ -8,14 +8,14 @@ COUNT = 1_000
 
 
 async def worker(consumer: AsyncConsumer, seen: set[str]) -> int:
-    """Handle messages until all are there; a message counts as consumed when the loop comes back for the next."""
+    """Handle messages until all have arrived. A message counts as consumed when the loop asks for the next one."""
     handled = 0
     async for message in consumer:
-        await asyncio.sleep(0)  # whatever is awaited here
+        await asyncio.sleep(0)  # your own work
         seen.add(message.keys or "")
         handled += 1
         if len(seen) == COUNT:
-            consumer.stop()  # ends both loops, when they come back
+            consumer.stop()  # ends both loops when they ask for the next message
     return handled
 
 

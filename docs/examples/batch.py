@@ -1,9 +1,9 @@
-"""Many small messages in one request: all are stored, or none. A batch may have 4 MiB, so more are cut into batches."""
+"""Send many messages in one request: all of them are stored, or none. A batch may have 4 MiB, so this sends several."""
 from collections.abc import Iterator
 
 from rmqha import Message, Producer
 
-LIMIT = 1_000_000  # bytes of bodies; properties and headers come on top
+LIMIT = 1_000_000  # total size of the bodies; properties and headers are added to it
 readings = [Message("Readings", b"%d: %d degrees" % (number, 20 + number % 5)) for number in range(30_000)]
 
 

@@ -1,6 +1,6 @@
-"""Receive what send.py has sent, and end after three messages.
+"""Receive the messages of send.py, and end after three of them.
 
-A group remembers at the brokers how far it has come: started again, this waits for the next messages.
+Brokers store the group's offsets: when you start this program again, it waits for new messages.
 """
 import threading
 
@@ -12,7 +12,7 @@ enough = threading.Event()
 
 
 def listener(messages: list[MessageExt]) -> ConsumeStatus:
-    """Called on many threads. An exception, or RECONSUME_LATER, and the messages come again after a while."""
+    """Handle messages, on several threads. After an exception or RECONSUME_LATER they are delivered again later."""
     received.extend(messages)
     if len(received) >= WANTED:
         enough.set()

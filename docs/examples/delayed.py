@@ -1,4 +1,4 @@
-"""A message that comes later: level 1 of the brokers' `messageDelayLevel` is one second, unless they say otherwise."""
+"""Send a message that is delivered later: level 1 of the brokers' `messageDelayLevel` is one second by default."""
 import time
 
 from rmqha import ConsumeFromWhere, Message, Producer, PullConsumer
@@ -14,4 +14,4 @@ with consumer:
     while not (messages := consumer.poll()):
         print("not yet")
     print(f"{bytes(messages[0].body).decode()}, after {time.monotonic() - sent:.1f} s")
-    consumer.commit_sync()  # the group has this one, and a second run gets its own
+    consumer.commit_sync()  # stores the offset, so a second run gets its own message

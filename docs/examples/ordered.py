@@ -1,4 +1,4 @@
-"""The steps of each order in their order: one queue for each order, and a listener that takes queues one by one."""
+"""Keep the steps of each order in sequence: one queue per order, and a listener that handles a queue in sequence."""
 import threading
 
 import rmqha
@@ -20,7 +20,9 @@ class Steps(rmqha.MessageListenerOrderly):
 
 
 with Producer("order_steps") as producer:
-    producer.admin.create_topic("TBW102", "OrderSteps", 4)  # first: a queue that is added later would move orders
+    # Create the topic before the first send: queues that are added later would move orders. It is created on each
+    # broker that has TBW102, RocketMQ's template topic.
+    producer.admin.create_topic("TBW102", "OrderSteps", 4)
     for step in STEPS:
         for order in ORDERS:
             producer.send(Message("OrderSteps", step.encode(), keys=order),

@@ -1,6 +1,6 @@
 """Watch a slave follow its master, then read the last record from both commit logs: the bytes are the same.
 
-Reads files, so the brokers must run on this host (docs/tutorials has a cluster to do it with).
+The program reads the brokers' files, so they must be on this host. docs/tutorials shows how to start such a cluster.
 """
 import time
 from pathlib import Path
@@ -9,14 +9,14 @@ from rmqha import Message, Producer
 from rmqha.common.message import message_decoder
 
 with Producer("replication_watchers") as producer:
-    result = producer.send(Message("Watched", b"first", keys="begin"))  # makes the topic, and finds a broker
+    result = producer.send(Message("Watched", b"first", keys="begin"))  # creates the topic and finds a broker
     name = result.message_queue.brokerName
     while len(addresses := producer.api.get_broker_cluster_info(3_000).brokerAddrTable[name].brokerAddrs) < 2:
         print(f"{name} has no slave yet: one that runs registers within 30 s")
         time.sleep(1)
     master, slave = addresses[0], addresses[1]
 
-    def end(address: str) -> int:  # the offset in the commit log where a broker's next message goes
+    def end(address: str) -> int:  # the commit log offset of a broker's next message
         return int(producer.api.get_broker_runtime_info(address, 3_000).table["commitLogMaxOffset"])
 
     for n in range(3):
@@ -30,9 +30,9 @@ with Producer("replication_watchers") as producer:
     for address in (master, slave):
         config = producer.api.get_broker_config(address, 3_000)
         folder = config.get("storePathCommitLog") or f"{config['storePathRootDir']}/commitlog"
-        file = max(path for path in Path(folder).iterdir() if int(path.name) <= offset)  # named by its first offset
+        file = max(path for path in Path(folder).iterdir() if int(path.name) <= offset)  # named after its first offset
         log, start = file.read_bytes(), offset - int(file.name)
-        records.append(log[start:start + int.from_bytes(log[start:start + 4], "big")])  # begins with its size
+        records.append(log[start:start + int.from_bytes(log[start:start + 4], "big")])  # a record begins with its size
 message = message_decoder.decode(records[1])
 print(f"{len(records[1])} bytes at {message.commit_log_offset} of {folder}:")
 print(f"topic {message.topic}, queue {message.queue_id}, offset {message.queue_offset}, {bytes(message.body)!r}")

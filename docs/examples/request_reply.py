@@ -1,8 +1,10 @@
-"""Ask, and wait for the answer: a request is a message, and so is its reply, to this producer alone."""
+"""Send a request and wait for the reply. Both are messages; only this producer receives the reply."""
 from rmqha import ConsumeStatus, Message, MessageExt, Producer, PushConsumer, create_reply_message
 
 with Producer("calculators") as answering, Producer("pupils") as asking:
-    asking.admin.create_topic("TBW102", "Sums", 4)  # a consumer that starts before its topic looks again after 30 s
+    # Create the topic first: a consumer whose topic is missing looks for it again only after 30 s. It is created on
+    # each broker that has TBW102, RocketMQ's template topic.
+    asking.admin.create_topic("TBW102", "Sums", 4)
 
     def listener(messages: list[MessageExt]) -> ConsumeStatus:
         for message in messages:

@@ -1,7 +1,7 @@
-"""Send a message, with a tag to filter by and a key to find it by; consume.py receives it."""
+"""Send messages with a tag for filtering and a key for finding them again; consume.py receives them."""
 from rmqha import Message, Producer
 
-with Producer("fruit_sellers") as producer:  # the name server is that of the environment's NAMESRV_ADDR
+with Producer("fruit_sellers") as producer:  # the name server comes from the environment variable NAMESRV_ADDR
     for number in (1, 2, 3):
         message = Message("Fruit", f"{number} kg of apples".encode(), tags="apples", keys=f"order-{number}")
         message.put_user_property("buyer", "Ada")

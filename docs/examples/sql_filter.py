@@ -1,4 +1,7 @@
-"""Only what a condition over properties matches; brokers want `enablePropertyFilter=true` for it."""
+"""Receive only messages whose properties match a condition; brokers need `enablePropertyFilter=true`.
+
+docs/examples.md shows how to set it.
+"""
 from rmqha import ConsumeFromWhere, Message, MessageSelector, Producer, PullConsumer
 
 with Producer("weather_stations") as producer:

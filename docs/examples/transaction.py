@@ -1,4 +1,4 @@
-"""Messages that count only if something local succeeds: seen by nobody until then."""
+"""Send messages that consumers see only if a local transaction succeeds."""
 from typing import Any
 
 from rmqha import (
@@ -22,12 +22,12 @@ class Payment(TransactionListener):
         return LocalTransactionState.COMMIT_MESSAGE
 
     def check_local_transaction(self, msg: MessageExt) -> LocalTransactionState:
-        """A broker that heard nothing asks: look into your database whether this payment was made."""
+        """Return the outcome to a broker that does not know it: look it up in your database."""
         return LocalTransactionState.UNKNOW
 
 
 with TransactionProducer("payments_out", transaction_listener=Payment()) as producer:
-    for amount in (7, 5):  # the second one is more than what is left
+    for amount in (7, 5):  # the second amount exceeds the balance
         result = producer.send_message_in_transaction(Message("Payments", b"%d from Ada" % amount), amount)
         print(f"{amount}: {result.local_transaction_state.name}")
 consumer = PullConsumer("payments_in", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)

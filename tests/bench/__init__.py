@@ -1,9 +1,10 @@
-"""Measurements, run by hand: each prints a ratio to the real 4.9 measured in the same run.
+"""Benchmarks, run by hand: each prints a ratio to the real 4.9 measured in the same run.
 
-RMQHA_BEFORE=<another checkout> compares with its broker in the place of the real one, to tell what a change costs. Its
-servers run with the Python of its own `.venv`, which `bin/ensure-venv` makes there, with its compiled parts.
+RMQHA_BEFORE=<another checkout> compares with its broker instead of the real one, to show what a change costs. Its
+servers run with the Python of its own `.venv`, which `bin/ensure-venv` creates there, and with its compiled parts.
 
-Each server is started as its users start it. Tests, which fork theirs from a warm process, use made_store from here.
+Each server is started as users start it. Tests, which fork their servers from a warm process, use only made_store from
+here.
 """
 import os
 import sys

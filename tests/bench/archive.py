@@ -1,10 +1,10 @@
-"""An archive of many topics over some days: files, size, seconds to write, to read all, to read one topic, to restore.
+"""Benchmark of an archive of many topics over some days: files, size, seconds to write, read and restore it.
 
     python -m tests.bench.archive [--topics 2000 50000] [--days 3] [--mib 1024] [--layout 2] [--folder FOLDER]
 
-`--layout 1` measures the layout by topic and day that archives had before, with today's readers: the log is written as
-Parquet partitioned by topic and day, as it was then. Bodies are JSON events of some 300 bytes, of which names repeat
-and numbers don't; some topics are busier than others, as topics are. Figures are of warm caches.
+`--layout 1` measures the earlier layout by topic and day with today's readers: the log is written as Parquet
+partitioned by topic and day, as it was then. Bodies are JSON events of about 300 bytes, in which the names repeat and
+the numbers do not. Some topics are busier than others, as in practice. Figures are of warm caches.
 """
 import argparse
 import json
@@ -28,7 +28,7 @@ _V1_COLUMNS = ("topic", "queueId", "queueOffset", "bornTimestamp", "storeTimesta
 
 
 def write_log(root: Path, size: int, topics: int, days: int) -> int:
-    """A log of about `size` bytes; how many messages."""
+    """Write a log of about `size` bytes and return its number of messages."""
     (root / "commitlog").mkdir(parents=True)
     chance = random.Random(topics)
     names = [layout.encode_topic(f"{number:05d}" if number % 50 == 7 else f"shop_events_{number}")
@@ -66,7 +66,7 @@ def write_log(root: Path, size: int, topics: int, days: int) -> int:
 
 
 def timed(work: Callable[[], object], rounds: int = 1) -> tuple[float, object]:
-    """(seconds of the best round, its result)."""
+    """Return (seconds of the best round, its result)."""
     best, result = float("inf"), None
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -76,13 +76,13 @@ def timed(work: Callable[[], object], rounds: int = 1) -> tuple[float, object]:
 
 
 def size_of(folder: Path) -> tuple[int, int]:
-    """(Parquet files, their bytes)."""
+    """Return (number of Parquet files, their bytes)."""
     files = [path for path in folder.rglob("*.parquet")]
     return len(files), sum(path.stat().st_size for path in files)
 
 
 def write_v1(spark, root: Path, target: Path) -> None:
-    """As archives of version 1 were written, without manifests."""
+    """Write an archive of version 1, which has no manifests."""
     frame = (spark.read.format("rocketmq-commitlog").option("columns", ",".join(_V1_COLUMNS))
              .option("decompress", "false").load(str(root)))
     (frame.withColumn("day", frame.storeTimestamp.cast("date"))
@@ -91,7 +91,7 @@ def write_v1(spark, root: Path, target: Path) -> None:
 
 
 def measure(spark, folder: Path, root: Path, version: int, topics: int) -> dict[str, object]:
-    """The figures of one layout."""
+    """Return the figures of one layout."""
     from rmqha.pipeline.archive.archive import archive
     from rmqha.pipeline.archive.restore import restore, verify
     target = folder / f"archive-{version}"
@@ -122,7 +122,7 @@ def measure(spark, folder: Path, root: Path, version: int, topics: int) -> dict[
 
 
 def main() -> None:
-    """Measure and print a line for each."""
+    """Measure, and print a line for each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topics", type=int, nargs="*", default=[2000, 50_000])
     parser.add_argument("--days", type=int, default=3)

@@ -2,7 +2,7 @@
 
     python -m tests.bench.bulk [--count 1000000] [--body 100] [--plain-count 100000] [--rounds 3]
 
-The records have a tag, two keys and a unique key, and lie in 8 queues of 4 topics. The best of the rounds is printed.
+The records have a tag, two keys and a unique key, and are in 8 queues of 4 topics. The best of the rounds is printed.
 """
 import argparse
 import sys
@@ -21,7 +21,7 @@ HOST = layout.host_to_bytes(("10.0.0.1", 10911))
 
 
 def make_log(count: int, body_length: int) -> bytearray:
-    """`count` records one behind the other."""
+    """Return `count` adjacent records."""
     log = bytearray()
     topics = [layout.encode_topic(f"bench_topic_{number}") for number in range(TOPICS)]
     for number in range(count):
@@ -35,7 +35,7 @@ def make_log(count: int, body_length: int) -> bytearray:
 
 
 def scan_all(log: bytearray, count: int, check_crc: bool) -> list[bytes]:
-    """The keys of all records, scan by scan."""
+    """Return the keys of all records, collected scan by scan."""
     position, keys = 0, []
     for_all, end = 0, len(log)
     while position < end and for_all < count:
@@ -73,7 +73,7 @@ def best(rounds: int, work, *arguments) -> float:
 
 
 def report(name: str, log: bytearray, count: int, rounds: int) -> None:
-    """One line for each kind of work."""
+    """Print one line for each kind of work."""
     end = bulk.scan(log, 0, len(log), 0, limit=count).position if count < 1 << 16 else None
     if end is None:
         end, left = 0, count

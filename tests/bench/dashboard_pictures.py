@@ -1,9 +1,9 @@
-"""Pictures of the dashboards in conf/grafana, for docs/pictures: each panel's queries, asked of a Prometheus that runs.
+"""Pictures of the dashboards in conf/grafana, for docs/pictures, drawn from the data of a running Prometheus.
 
     python -m tests.bench.dashboard_pictures http://127.0.0.1:9090 [--minutes 15] [--out docs/pictures]
 
-They show what the panels show, drawn by matplotlib (the extra `plots`); Grafana itself draws more finely. A
-panel whose queries give nothing is named, and the exit code is 1.
+They show the data of the panels, drawn by matplotlib (the extra `plots`); Grafana itself draws more finely. A panel
+whose queries return nothing is named, and the exit code is 1.
 """
 import argparse
 import json
@@ -19,20 +19,20 @@ from tests.support.sources import ROOT
 
 DASHBOARDS = sorted((ROOT / "conf" / "grafana").glob("*.json"))
 _STEP_S = 15
-_ROW = 8  # Grafana's units of height that a panel has
+_ROW = 8  # Grafana's height units per panel
 _UNITS = {"s": "s", "ms": "ms", "bytes": "B", "Bps": "B/s", "cps": "/s", "ops": "/s", "percentunit": "part of 1"}
 _VARIABLES = {"$__rate_interval": "1m", "$cluster": ".*", "$broker": ".*", "$group": ".*", "$topic": ".*"}
 
 
 class Prometheus:
-    """The HTTP API, for one stretch of time."""
+    """The HTTP API for one time range."""
 
     def __init__(self, url: str, minutes: float) -> None:
         self._url, self.end = url.rstrip("/"), time.time()
         self.begin = self.end - minutes * 60
 
     def series(self, expression: str) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
-        """Labels, and (minutes before the end, value) of each series."""
+        """Return the labels and the (minutes before the end, value) pairs of each series."""
         for name, value in _VARIABLES.items():
             expression = expression.replace(name, value)
         query = urllib.parse.urlencode({"query": expression, "start": self.begin, "end": self.end, "step": _STEP_S})
@@ -43,14 +43,14 @@ class Prometheus:
 
 
 def legend(form: str, labels: dict[str, str]) -> str:
-    """What Grafana writes beside a line."""
+    """Return the legend text that Grafana writes for a line."""
     for name, value in labels.items():
         form = form.replace("{{%s}}" % name, value)
     return form
 
 
 def draw_table(axes, rows: list[dict[str, str]]) -> None:
-    """A line for each series."""
+    """Draw a table with one row per series."""
     axes.axis("off")
     keys = [key for key in (rows[0] if rows else {}) if not key.startswith("__") and key != "job"]
     if keys:
@@ -60,7 +60,7 @@ def draw_table(axes, rows: list[dict[str, str]]) -> None:
 
 
 def draw(axes, panel: dict, prometheus: Prometheus) -> bool:
-    """Draw one panel; False when its queries gave nothing."""
+    """Draw one panel. Return False if its queries returned nothing."""
     axes.set_title(panel["title"], fontsize=8, loc="left")
     series = [(target["legendFormat"], labels, points) for target in panel["targets"]
               for labels, points in prometheus.series(target["expr"]) if points]
@@ -90,7 +90,7 @@ def draw(axes, panel: dict, prometheus: Prometheus) -> bool:
 
 
 def picture(matplotlib, dashboard: dict, prometheus: Prometheus, out: Path) -> list[str]:
-    """Write one; the titles of panels without anything to show."""
+    """Write one picture and return the titles of the panels without data."""
     from matplotlib import pyplot
 
     panels = dashboard["panels"]
@@ -116,7 +116,7 @@ def picture(matplotlib, dashboard: dict, prometheus: Prometheus, out: Path) -> l
 
 
 def main(argv: list[str]) -> int:
-    """Draw all."""
+    """Draw all dashboards."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("url")
     parser.add_argument("--minutes", type=float, default=15)

@@ -1,10 +1,10 @@
-"""How long one push consumer of the official Java client takes for a backlog: rmqha's broker against the real one.
+"""Benchmark of one push consumer of the official Java client that drains a backlog: rmqha beside the real broker.
 
     python -m tests.bench.drain [--count 100000] [--sizes 128 1024] [--pull-batches 32] [--queues 4] [--rounds 5]
                                 [--json F]
 
-A topic of each kind is filled once for each size; each round a new group reads it from its start, as fast as its
-listener, which only counts, lets it. Printed are the median round's rate, the broker's and the client's CPU time per
+A topic of each kind is filled once for each size. In each round a new group reads it from its start, as fast as the
+listener, which only counts, allows. The output has the median round's rate, the broker's and the client's CPU time per
 message, and the ratio of the rates, round by round. Brokers and client share the machine.
 """
 import argparse
@@ -27,7 +27,7 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 
 
 class Backlog:
-    """Name server and master of one kind, with a topic of `count` messages for each size."""
+    """A name server and a master of one kind, with a topic of `count` messages for each size."""
 
     def __init__(self, kind: str, arguments: argparse.Namespace, folder: Path, driver: JavaDriver,
                  stack: ExitStack) -> None:
@@ -38,11 +38,11 @@ class Backlog:
         for size in arguments.sizes:
             driver.create_topic(self.namesrv.address, self.master.address, f"backlog-{size}", arguments.queues)
             timing = driver.produce_timed(self.namesrv.address, Workload(f"backlog-{size}", self.count, [size]), 16)
-            assert timing.acknowledged == self.count, f"{timing.acknowledged} of {self.count} acknowledged"
+            assert timing.acknowledged == self.count, f"only {timing.acknowledged} of {self.count} acknowledged"
         self._groups = 0
 
     def drain(self, size: int, pull_batch: int) -> tuple[float, float, float]:
-        """Messages per second; microseconds of CPU per message of broker and client."""
+        """Return (messages per second, CPU microseconds per message of the broker, the same of the client)."""
         self._groups += 1
         pids = self.master.pid, self.driver.pid
         before = [_cpu_us(pid) for pid in pids]
@@ -79,7 +79,7 @@ def compare(arguments: argparse.Namespace, driver: JavaDriver, folder: Path, res
 
 
 def report(name: str, seen: dict[str, list[tuple[float, float, float]]]) -> None:
-    """The medians of each kind, and of the ratios."""
+    """Print the medians of each kind, and of the ratios."""
     for kind, rounds in seen.items():
         rate, broker, client = (statistics.median(column) for column in zip(*rounds, strict=True))
         say(f"{name} {kind:6} {rate:9,.0f} msg/s  (min {min(rounds)[0]:,.0f}, max {max(rounds)[0]:,.0f})  "
@@ -90,7 +90,7 @@ def report(name: str, seen: dict[str, list[tuple[float, float, float]]]) -> None
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024])

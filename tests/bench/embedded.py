@@ -1,9 +1,9 @@
-"""What RocketMQ in a test's own process takes: to be ready, to be emptied, and the sample project of 30 tests.
+"""Benchmark of RocketMQ in a test's own process: a start, a reset, and the sample project of 30 tests.
 
     python -m tests.bench.embedded [--rounds 20]
 
-Milliseconds of the least, the median and the slowest round, for each topology; then the seconds that pytest tells of
-`docs/examples/testing`, in one process and with two workers.
+Prints the milliseconds of the fastest, the median and the slowest round for each topology; then the seconds that pytest
+reports for `docs/examples/testing`, in one process and with two workers.
 """
 import argparse
 import re
@@ -22,7 +22,7 @@ TOPOLOGIES = ("1m", "1m-1s", "2m-2s")
 
 
 def measure(topology: str, rounds: int) -> None:
-    """Starts and resets of one topology."""
+    """Measure starts and resets of one topology."""
     ready, reset = [], []
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -37,14 +37,14 @@ def measure(topology: str, rounds: int) -> None:
 
 
 def sample(*options: str) -> None:
-    """One run of the sample project."""
+    """Run the sample project once."""
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options], cwd=_SAMPLE,
                           capture_output=True, text=True, check=True)
     say(f"sample project {' '.join(options):6} {_SECONDS.findall(done.stdout)[-1]} s")
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()

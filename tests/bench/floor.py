@@ -1,10 +1,10 @@
-"""What client and machine allow with one thread: sends to rmqha, to the real broker, and to a server that only answers.
+"""The limit of client and machine with one thread: sends to rmqha, the real broker, and a server that only answers.
 
     python -m tests.bench.floor [--count 5000] [--rounds 9]
 
-That server answers each send at once, with the same bytes but for the number of the request, from a thread that waits
-in `recv` for its one client. It keeps nothing: its ratio is what a broker that takes no time at all would have. Rounds
-alternate; ratios are medians of the rounds' own.
+That server answers each send immediately, always with the same bytes except for the number of the request, from a
+thread that waits in `recv` for its one client. It stores nothing, so its ratio is that of a broker that takes no time
+at all. Rounds alternate; ratios are medians of the rounds' own.
 """
 import argparse
 import os
@@ -37,7 +37,7 @@ _ANSWER = (b'{"code":0,"extFields":{"msgId":"7F00000100002A9F0000000000000000","
 
 
 def _serve(connection: socket.socket, port: int) -> None:
-    """Answer the requests of one client: name server and broker in one."""
+    """Answer the requests of one client, as name server and broker in one."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     received = b""
     while data := connection.recv(1 << 16):
@@ -53,7 +53,7 @@ def _serve(connection: socket.socket, port: int) -> None:
 
 
 class Floor:
-    """A process that answers, and sends to it; used like a Cluster."""
+    """A process that answers, and the client that sends to it; used like a Cluster."""
 
     def __init__(self, driver: JavaDriver, stack: ExitStack) -> None:
         self.driver, self.sent, port = driver, 0, ports.free_port()
@@ -64,7 +64,7 @@ class Floor:
         wait_until(lambda: not is_free(port), 10_000, "the server that only answers")
 
     def send(self, count: int, size: int, threads: int) -> Timing:
-        """As a Cluster's."""
+        """Send messages, as a Cluster does."""
         self.sent += count
         return self.driver.produce_timed(self.address, Workload("bench", count, [size], first=self.sent), threads)
 
@@ -76,7 +76,7 @@ def _listen(port: int) -> None:
 
 
 def main() -> None:
-    """Measure, or be the server."""
+    """Run the benchmark, or be the server."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=9)

@@ -1,12 +1,17 @@
-"""Replication beside the real broker: bytes per second from a master, into a slave, and of a slave that catches up.
+"""Benchmark of replication beside the real broker: sending by a master, receiving by a slave, and catching up.
 
     python -m tests.bench.ha [--gib 2] [--rounds 3] [--only reader|ingest|catchup] [--folder F] [--json F]
 
-`reader`: a raw reader of the HA port takes the whole log of 1 KiB messages (`--gib` files of 1 GiB) in the master's
-default frames of 32 KiB. `ingest`: a raw master sends that log in frames of 32 KiB to a slave, until it has reported
-its end. `catchup`: a slave that has the log's first record, of the same kind as its master, until it has everything
-and has dispatched it; timed from the first byte that it has taken, with what it holds each 100 ms in the results.
-Kinds alternate, medians are printed; reader and raw master are Python, which sends and receives outside of the GIL.
+`reader`: a raw reader of the HA port receives the whole log of 1 KiB messages (`--gib` files of 1 GiB) in the master's
+default frames of 32 KiB.
+
+`ingest`: a raw master sends that log in frames of 32 KiB to a slave, until the slave has reported the log's end.
+
+`catchup`: a slave that has only the log's first record follows a master of the same kind until it has everything and
+has dispatched it. The time begins with the first byte that it appends; the results have its size every 100 ms.
+
+Kinds alternate, and medians are printed. Reader and raw master are written in Python, which sends and receives without
+holding the GIL.
 """
 import argparse
 import json
@@ -34,22 +39,24 @@ FRAME = 32 * 1024
 _HEADER = struct.Struct(">qi")
 _BUFFER = 1 << 20
 _FRAMES_A_WRITE = 32
-_BODY = 800  # with head and properties a record of about 1 KiB
+# With head and properties, a record has about 1 KiB.
+_BODY = 800
 _LIMIT_S = 600
 _SAMPLE_S = 0.1
 
 
 class Frames:
-    """Adds up the bodies of a stream of frames without copying them; AssertionError when one is not the next."""
+    """Adds up the body sizes of a stream of frames without copying them. AssertionError if a frame is not the next
+    one."""
 
     def __init__(self, first: int) -> None:
         self.received = 0
         self._first = first
-        self._left = 0  # of the body that is on its way
+        self._left = 0  # remaining bytes of the current body
         self._header = b""
 
     def feed(self, data: memoryview) -> None:
-        """The next bytes of the stream."""
+        """Process the next bytes of the stream."""
         position, end = 0, len(data)
         while position < end:
             if self._left:
@@ -63,12 +70,13 @@ class Frames:
             position += missing
             if len(self._header) == _HEADER.size:
                 offset, self._left = _HEADER.unpack(self._header)
-                assert offset == self._first + self.received, f"a frame of {offset} behind {self.received} bytes"
+                assert offset == self._first + self.received, f"a frame at {offset} after {self.received} bytes"
                 self._header = b""
 
 
 def read_all(port: int, size: int) -> float:
-    """Seconds until a raw reader has the log's bytes 1 to `size`; a first report of 0 would begin at the last file."""
+    """Return the seconds until a raw reader has the log's bytes from 1 to `size`. After a first report of 0 the
+    master would begin at the last file."""
     buffer = memoryview(bytearray(_BUFFER))
     frames = Frames(1)
     with socket.create_connection(("127.0.0.1", port), _LIMIT_S) as master:
@@ -82,7 +90,7 @@ def read_all(port: int, size: int) -> float:
 
 
 def measure_reader(kind: str, folder: Path, made: MadeLog) -> float:
-    """Bytes per second from a master of `kind`."""
+    """Return the bytes per second sent by a master of `kind`."""
     master = BrokerNode(kind, folder, None, **DEFAULT_STORE)
     master.start(_LIMIT_S * 1000)
     try:
@@ -92,9 +100,9 @@ def measure_reader(kind: str, folder: Path, made: MadeLog) -> float:
 
 
 def send_all(slave: socket.socket, commit_log: Path, size: int) -> float:
-    """Seconds from the slave's first report, of 0, to its report of `size`."""
+    """Return the seconds from the slave's first report, which is 0, to its report of `size`."""
     report = int.from_bytes(slave.recv(8, socket.MSG_WAITALL), "big")
-    assert report == 0, f"the slave has {report} bytes already"
+    assert report == 0, f"the slave already has {report} bytes"
     begin = time.monotonic()
     for file in sorted(commit_log.iterdir()):
         start = int(file.name)
@@ -125,7 +133,7 @@ def _send_parts(slave: socket.socket, parts: list[bytes | memoryview]) -> None:
 
 
 def measure_ingest(kind: str, folder: Path, commit_log: Path, made: MadeLog) -> float:
-    """Bytes per second into a slave of `kind`, its reports included."""
+    """Return the bytes per second received by a slave of `kind`, including its reports."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(_LIMIT_S)
         slave = BrokerNode(kind, folder, None, **DEFAULT_STORE, brokerRole="SLAVE", brokerId=1,
@@ -142,29 +150,30 @@ def measure_ingest(kind: str, folder: Path, commit_log: Path, made: MadeLog) -> 
 
 
 def runtime(client: RawClient) -> tuple[int, int]:
-    """End of a broker's commit log, and how many bytes are not dispatched yet.
+    """Return the end of a broker's commit log, and how many bytes are not dispatched yet.
 
-    (-1, -1) in the first second of the real one.
+    Return (-1, -1) in the first second of the real broker.
     """
     answer = client.request(GET_BROKER_RUNTIME_INFO)
-    if answer.code:  # its statistics have no sample yet, and that is an exception there
+    # The real broker's statistics have no sample yet, which raises an exception there.
+    if answer.code:
         return -1, -1
     table = json.loads(answer.body)["table"]
     return int(table["commitLogMaxOffset"]), int(table["dispatchBehindBytes"])
 
 
 class Progress:
-    """Waits for a slave to have the whole log, and notes each 100 ms what it holds."""
+    """Waits for a slave to have the whole log, and records every 100 ms how much it holds."""
 
     def __init__(self, client: RawClient, first: int, size: int) -> None:
         self._client = client
         self._size = size
-        self.points: list[tuple[float, float]] = []  # seconds, MB
+        self.points: list[tuple[float, float]] = []  # (seconds, MB)
         wait_until(lambda: runtime(client)[0] > first, 60_000, "the slave takes bytes")
         self._begin = time.monotonic()
 
     def until_done(self) -> float:
-        """Seconds until it has everything, dispatched."""
+        """Return the seconds until the slave has everything and has dispatched it."""
         wait_until(self._look, _LIMIT_S * 1000, "the slave has everything")
         return self.points[-1][0]
 
@@ -177,7 +186,7 @@ class Progress:
 
 
 def measure_catchup(kind: str, folder: Path, commit_log: Path, made: MadeLog) -> tuple[Progress, str]:
-    """How a slave caught up, dispatch included; and a hash of its consume queues."""
+    """Return the progress of a slave that catches up, including dispatch, and a hash of its consume queues."""
     master = BrokerNode(kind, folder / "master", None, **DEFAULT_STORE)
     master.commit_log.parent.mkdir(parents=True, exist_ok=True)
     os.symlink(commit_log, master.commit_log)
@@ -199,7 +208,7 @@ def measure_catchup(kind: str, folder: Path, commit_log: Path, made: MadeLog) ->
 
 
 def give_first_record(source: Path, target: Path) -> int:
-    """A log of one record, so that the slave takes the master's whole log; the record's size."""
+    """Write a log of one record, so that the slave requests the master's whole log; return the record's size."""
     first = sorted(source.iterdir())[0]
     with open(first, "rb") as file:
         length = int.from_bytes(file.read(4), "big")
@@ -213,7 +222,7 @@ def give_first_record(source: Path, target: Path) -> int:
 
 
 def compare(name: str, arguments: argparse.Namespace, results: Results, measure: Callable[[str], float]) -> None:
-    """Alternate between the kinds; medians and ratio."""
+    """Alternate between the kinds; print medians and ratio."""
     rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for _ in range(arguments.rounds):
         for kind, seen in rates.items():
@@ -225,12 +234,12 @@ def compare(name: str, arguments: argparse.Namespace, results: Results, measure:
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=("reader", "ingest", "catchup"))
-    parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
+    parser.add_argument("--folder", help="folder for the stores (default: the system's temporary folder)")
     add_json(parser)
     arguments = parser.parse_args()
     os.environ.setdefault("RMQHA_JAVA_OPTIONS", real_rocketmq.FULL_SPEED)

@@ -1,11 +1,11 @@
-"""How much CPU programs take until they are imported, and how many modules that loads.
+"""CPU time of programs until they are imported, and the number of modules that they load.
 
     python -m tests.bench.import_cpu [--rounds 30] [--before FOLDER] [--only broker] [--json F]
 
-User and system time of a whole interpreter: a broker's modules, a producer's, those of one sub-command of mqadmin, and
-`rmqha --help`; beside them an interpreter that does nothing, which is part of each. The least of the rounds is what the
-work takes where others use the machine, too. The first round, which may write bytecode, does not count. `--before`: the
-folder of another checkout, measured by turns with this one.
+Measures user and system time of a whole interpreter: with a broker's modules, a producer's, those of one sub-command of
+mqadmin, and of `rmqha --help`; beside them an interpreter that does nothing, whose time is part of each. The minimum of
+the rounds is what the work costs, even if other programs use the machine. The first round, which may write bytecode,
+does not count. `--before`: the folder of another checkout; rounds alternate between it and this one.
 """
 import argparse
 import os
@@ -25,14 +25,14 @@ CASES = {"nothing": ["-c", "pass"], **STARTS}
 
 
 def environment(root: Path, home: str) -> dict[str, str]:
-    """That of a user who has the checkout on the path; with bytecode."""
+    """Return the environment of a user who has the checkout on the path, with bytecode."""
     left_out = ("PYTHONDONTWRITEBYTECODE", "NAMESRV_ADDR", "ROCKETMQ_HOME")
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
     return {**kept, "PYTHONPATH": str(root), "HOME": home}
 
 
 def cpu_seconds(arguments: list[str], env: Mapping[str, str], folder: str) -> float:
-    """CPU of one interpreter, user and system."""
+    """Return the CPU seconds of one interpreter, user and system."""
     process = subprocess.Popen([sys.executable, *arguments], env=env, cwd=folder, stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL)
     _pid, status, used = os.wait4(process.pid, 0)
@@ -42,7 +42,7 @@ def cpu_seconds(arguments: list[str], env: Mapping[str, str], folder: str) -> fl
 
 
 def modules_loaded(arguments: list[str], env: Mapping[str, str], folder: str) -> tuple[int, int]:
-    """How many modules are loaded at the end, and how many of these are rmqha's."""
+    """Return how many modules are loaded at the end, and how many of these are rmqha's."""
     done = subprocess.run([sys.executable, *telling(arguments)], env=env, cwd=folder, text=True, capture_output=True,
                           check=True)
     names = done.stderr.split()
@@ -50,7 +50,7 @@ def modules_loaded(arguments: list[str], env: Mapping[str, str], folder: str) ->
 
 
 def measure(name: str, roots: Mapping[str, Path], rounds: int, results: Results) -> None:
-    """One case, by turns in each checkout."""
+    """Measure one case in each checkout, alternating."""
     seconds = {kind: [] for kind in roots}
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as home:
         for number in range(rounds + 1):
@@ -66,7 +66,7 @@ def measure(name: str, roots: Mapping[str, Path], rounds: int, results: Results)
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--before", type=Path, help="the folder of another checkout")

@@ -1,10 +1,10 @@
-"""What this machine allows without any broker: the limits that the other benchmarks run into.
+"""Limits of this machine without any broker, which the other benchmarks run into.
 
     python -m tests.bench.machine [--rounds 5] [--folder F] [--json F]
 
-Copies of 64 MiB in memory; bytes from one process to another through a loopback socket (1 MiB a write); a byte there
-and back between two processes; `fdatasync` behind 4 KiB that were appended to a file in `--folder`. All in Python,
-which leaves the work to the C library and the kernel.
+Measures copies of 64 MiB in memory; bytes from one process to another through a loopback socket (1 MiB per write);
+round trips of a byte between two processes; `fdatasync` after 4 KiB were appended to a file in `--folder`. All of it is
+Python, which leaves the work to the C library and the kernel.
 """
 import argparse
 import multiprocessing
@@ -26,7 +26,7 @@ _PAGE = 4096
 
 
 def memory_copy() -> float:
-    """MB per second of copies in memory, all pages touched before."""
+    """Return the MB per second of copies in memory; all pages have been touched before."""
     source, target = memoryview(bytearray(b"x" * _BLOCK)), memoryview(bytearray(b"y" * _BLOCK))
     begin = time.perf_counter()
     for _ in range(8):
@@ -49,7 +49,7 @@ def _echo(port: int) -> None:
 
 
 def _with_peer(target: Callable[[int], None], work: Callable[[socket.socket], float]) -> float:
-    """`work` on a connection to a process of its own that does `target`."""
+    """Return the result of `work` on a connection to a separate process that runs `target`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         process = multiprocessing.get_context("spawn").Process(target=target, args=(listener.getsockname()[1],))
         process.start()
@@ -62,7 +62,7 @@ def _with_peer(target: Callable[[int], None], work: Callable[[socket.socket], fl
 
 
 def loopback() -> float:
-    """MB per second from process to process."""
+    """Return the MB per second from process to process."""
     def receive(connection: socket.socket) -> float:
         buffer, received = memoryview(bytearray(_WRITE)), 0
         begin = time.perf_counter()
@@ -73,7 +73,7 @@ def loopback() -> float:
 
 
 def round_trip() -> float:
-    """Microseconds of a byte there and back, the median of 5,000."""
+    """Return the median microseconds of 5,000 round trips of a byte."""
     def ask(connection: socket.socket) -> float:
         times = []
         for _ in range(5000):
@@ -86,7 +86,7 @@ def round_trip() -> float:
 
 
 def fdatasync(folder: str | None) -> float:
-    """Microseconds until 4 KiB more of a file are on disk, the median of 200."""
+    """Return the median microseconds of 200 appends of 4 KiB to a file, until they are on disk."""
     times = []
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-", dir=folder) as name:
         with open(Path(name) / "file", "wb", buffering=0) as file:
@@ -99,10 +99,10 @@ def fdatasync(folder: str | None) -> float:
 
 
 def main() -> None:
-    """Measure all."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", help="whose disk is asked (default: the system's temporary folder)")
+    parser.add_argument("--folder", help="a folder on the disk to measure (default: the system's temporary folder)")
     add_json(parser)
     arguments = parser.parse_args()
     results = Results("machine", arguments)

@@ -14,16 +14,17 @@ _FLUSH_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class MadeLog:
-    """What was written: records, and bytes without the unwritten end of the last segment."""
+    """The written log: its records, and its bytes without the unwritten end of the last segment."""
 
     count: int
     size: int
 
 
 def make_commit_log(folder: Path, count: int, body_length: int, segment_size: int, key: bool = True) -> MadeLog:
-    """`count` records in files of `segment_size` bytes, each with a tag, a unique key and (if `key`) a key of its own.
+    """Write `count` records in files of `segment_size` bytes, each with a tag, a unique key and (if `key`) a key.
 
-    They lie in 8 queues of 4 topics, bodies of `body_length` bytes; the last segment has its full size, zeros behind.
+    They are in 8 queues of 4 topics and have bodies of `body_length` bytes. The last segment has its full size, with
+    zeros after the records.
     """
     folder.mkdir(parents=True)
     topics = [layout.encode_topic(f"bench_topic_{number}") for number in range(TOPICS)]

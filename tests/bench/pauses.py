@@ -1,16 +1,18 @@
-"""How late a message comes to its listener beside much that is idle, and the longest pause: the real broker and rmqha.
+"""Message latency and longest pause beside many idle topics, groups and connections: the real broker and rmqha.
 
     python -m tests.bench.pauses [--topics 1000] [--queues 8] [--groups 1000] [--offsets 100] [--commits 500]
                                  [--connections 2000] [--rate 200] [--seconds 60] [--rounds 1] [--folder F]
                                  [--only java|rmqha] [--stalls 20] [--slave] [--json F]
 
-A broker with `--topics` topics of `--queues` queues, a message in each, and `--groups` groups with `--offsets`
-consumer offsets each, of which `--commits` a second are committed again. `--connections` clients are connected and
-send a heartbeat each 30 s. Beside them a producer sends `--rate` messages a second, at fixed times, and a push
-consumer takes them; both are Python, each in a process of its own. Latency is from the time at which a message was
-due to its listener, so that a send that waits counts for those behind it too. Printed: the median, p99, p99.9, the
-latest one, how many were later than 50 ms, and the broker's CPU. `--stalls` lets rmqha's broker log who keeps other
-threads from running for so many ms, and prints those lines. `--slave` adds a slave, and the master is SYNC_MASTER.
+The broker has `--topics` topics of `--queues` queues, a message in each, and `--groups` groups with `--offsets`
+consumer offsets each, of which `--commits` per second are committed again. `--connections` clients are connected and
+send a heartbeat every 30 s. Beside them a producer sends `--rate` messages per second, at fixed times, and a push
+consumer receives them; both are Python, each in a separate process.
+
+Latency counts from the time at which a message was due until it reaches its listener, so that a send that waits also
+counts for the messages after it. The output has the median, p99, p99.9, the maximum, the number of messages that were
+more than 50 ms late, and the broker's CPU. With `--stalls` rmqha's broker logs which code keeps other threads from
+running for that many ms, and those lines are printed. `--slave` adds a slave and makes the master a SYNC_MASTER.
 """
 import argparse
 import itertools
@@ -71,7 +73,7 @@ def produce(address: str, rate: int, seconds: float) -> None:
 
 
 def consume(namesrv: str, orders: Connection) -> None:
-    """Take all messages until told to stop; then tell how late each was, in ms."""
+    """Consume all messages until asked to stop; then send how late each was, in ms."""
     late: list[float] = []
 
     def listener(messages: list) -> ConsumeConcurrentlyStatus:
@@ -90,7 +92,7 @@ def consume(namesrv: str, orders: Connection) -> None:
 
 
 def idle(address: str, arguments: argparse.Namespace, orders: Connection) -> None:
-    """Connections with their heartbeats, and offsets that are committed again."""
+    """Hold connections with their heartbeats, and keep committing offsets."""
     clients = []
     for number in range(arguments.connections):
         client = RawClient(address)
@@ -122,7 +124,7 @@ def _heartbeat(number: int) -> bytes:
 
 
 def _commits(arguments: argparse.Namespace):
-    """Oneway commits: the offsets of all groups in turn, again and again."""
+    """Return an endless iterator of oneway commits: the offsets of all groups in turn."""
     queues = arguments.queues
     for round_number in itertools.count(1):
         for group in range(arguments.groups):
@@ -136,7 +138,7 @@ def _commits(arguments: argparse.Namespace):
 
 
 def _start(stack: ExitStack, target, *arguments: object) -> Connection:
-    """A process of its own that has said "ready"; it ends with the stack."""
+    """Start a separate process and wait until it has sent "ready"; it ends with the stack."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(*arguments, theirs), daemon=True)
@@ -148,7 +150,7 @@ def _start(stack: ExitStack, target, *arguments: object) -> Connection:
 
 
 def measure(kind: str, folder: Path, arguments: argparse.Namespace) -> tuple[dict[str, float], list[float]]:
-    """One kind's figures, and how late each message was, in ms; everything is started for it alone."""
+    """Return one kind's figures, and how late each message was, in ms. Everything is started for this kind alone."""
     with ExitStack() as stack:
         namesrv = stack.enter_context(_running(NamesrvNode(kind, folder / "n")))
         store = folder / "m" / "store"
@@ -169,7 +171,7 @@ def measure(kind: str, folder: Path, arguments: argparse.Namespace) -> tuple[dic
         _start(stack, idle, master.address, arguments)
         consumer = _start(stack, consume, namesrv.address)
         time.sleep(_SETTLE_S)
-        produce(master.address, arguments.rate, 5)  # connections, routes and compilers
+        produce(master.address, arguments.rate, 5)  # opens connections, warms routes and compilers
         consumer.send("told")
         consumer.recv()
         process = psutil.Process(master.pid)
@@ -181,7 +183,7 @@ def measure(kind: str, folder: Path, arguments: argparse.Namespace) -> tuple[dic
         if settings.get("stallWatchMs"):
             _tell_stalls(master)
         if len(late) < int(arguments.rate * arguments.seconds):
-            raise SystemExit(f"{kind}: only {len(late)} messages came")
+            raise SystemExit(f"{kind}: only {len(late)} messages arrived")
     quantiles = statistics.quantiles(late, n=1000)
     return {"p50 ms": quantiles[499], "p99 ms": quantiles[989], "p99.9 ms": quantiles[998], "latest ms": max(late),
             f"later than {_LATE_MS}": sum(one > _LATE_MS for one in late), "CPU %": 100 * used}, late
@@ -195,13 +197,13 @@ def _tell_stalls(master: BrokerNode) -> None:
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in (("topics", 1000), ("queues", 8), ("groups", 1000), ("offsets", 100), ("commits", 500),
                           ("connections", 2000), ("rate", 200), ("rounds", 1), ("stalls", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
+    parser.add_argument("--folder", help="folder for the stores (default: the system's temporary folder)")
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--slave", action="store_true")
     add_json(parser)
@@ -228,7 +230,7 @@ def main() -> None:
 
 def note(results: Results, arguments: argparse.Namespace, seen: dict[str, list[dict[str, float]]],
          lateness: dict[str, list[list[tuple[float, float]]]]) -> None:
-    """What the table has, and the distribution of each round."""
+    """Record the figures of the table, and the distribution of each round."""
     case = {"queues": arguments.topics * arguments.queues, "groups": arguments.groups,
             "connections": arguments.connections, "rate": arguments.rate,
             "role": "SYNC_MASTER" if arguments.slave else "ASYNC_MASTER"}

@@ -1,16 +1,17 @@
-"""Scanning commit logs with Spark, beside one thread without Spark and the same rows as Parquet.
+"""Benchmark of scanning commit logs with Spark, beside one thread without Spark, and the same rows as Parquet.
 
     python -m tests.bench.pipeline [--store usual batch ...] [--mib 2048] [--body 1024 ...] [--cores 0 1 2] [--rounds 3]
                                    [--keep FOLDER] [--jobs]
 
-For each store and each size of bodies it prints a table. Figures are of warm caches, the best of the rounds, in which
-all queries take turns. `core s` are seconds of CPU that the query took in all processes, per GB of log and per million
-messages; a machine with other work to do spoils them less than seconds of the clock. Cores 0: one thread without
-Spark, with each step added to those before it, which tells where the time goes. With --cores and nothing behind it the
-logs and their Parquet files are only written (to FOLDER).
+Prints a table for each store and each size of bodies. Figures are of warm caches, the best of the rounds, in which all
+queries take turns. `core s` are seconds of CPU that the query took in all processes, per GB of log and per million
+messages; they suffer less than wall time from other work on the machine. Cores 0: one thread without Spark, which adds
+one step after another, and so shows where the time goes. With --cores and no number, the logs and their Parquet files
+are only written (to FOLDER).
 
-Stores: `usual` four properties, as a send has them; `batch` as Java's batch sends write them, WAIT and CLUSTER twice;
-`two` and `twenty` so many properties. --jobs: behind that audit and rebuild, local[2] beside local[1].
+Stores: `usual` has four properties, as after a send; `batch` is as Java's batch sends write it, with WAIT and CLUSTER
+twice; `two` and `twenty` have that number of properties. --jobs: also compares audit and rebuild at local[2] and
+local[1], after the scans.
 """
 import argparse
 import os
@@ -55,9 +56,9 @@ STORES: dict[str, Callable[[int], str]] = {
 
 
 def write_log(root: Path, size: int, body_size: int, store: str) -> int:
-    """A log of about `size` bytes in files of 1 GiB: 4 topics of 4 queues. Its messages."""
+    """Write a log of about `size` bytes in files of 1 GiB, with 4 topics of 4 queues; return its number of messages."""
     (root / "commitlog").mkdir(parents=True)
-    text = os.urandom(8 << 20).hex().encode()  # compresses to half, as text does
+    text = os.urandom(8 << 20).hex().encode()  # compresses to half, like text
     offset = number = 0
     file = None
     while offset < size:
@@ -84,13 +85,13 @@ def write_log(root: Path, size: int, body_size: int, store: str) -> int:
 
 
 class Clock:
-    """Runs queries in turns and prints the best of each. `size`: bytes of the log."""
+    """Runs queries in turns and prints the best time of each. `size`: bytes of the log."""
 
     def __init__(self, size: int, rounds: int) -> None:
         self._size, self._rounds = size, rounds
 
     def run(self, queries: dict[str, Callable[[], int]]) -> dict[str, tuple[float, float]]:
-        """Each query gives its rows, or 0; the best seconds and core seconds of each."""
+        """Run the queries, each of which returns its rows, or 0; return the best seconds and core seconds of each."""
         best = dict.fromkeys(queries, (1e9, 1e9))
         rows = dict.fromkeys(queries, 0)
         for number in range(self._rounds + 1):
@@ -109,13 +110,13 @@ class Clock:
 
 
 def cpu_seconds() -> float:
-    """What this process, and all below it, have taken of CPU."""
+    """Return the CPU seconds used by this process and its descendants."""
     parents, taken = {}, {}
     for path in Path("/proc").iterdir():
         if path.name.isdecimal():
             try:
                 fields = (path / "stat").read_text().rpartition(")")[2].split()
-            except FileNotFoundError:  # ended meanwhile; its parent has it
+            except FileNotFoundError:  # ended in the meantime; its parent counts it
                 continue
             parents[int(path.name)], taken[int(path.name)] = int(fields[1]), sum(map(int, fields[11:15])) / _TICKS
     own, more = set(), {os.getpid()}
@@ -126,7 +127,7 @@ def cpu_seconds() -> float:
 
 
 def without_spark(root: Path, clock: Clock) -> None:
-    """One thread: each step does what the ones before it do, and more."""
+    """Measure one thread; each step does the work of the earlier ones and more."""
     from rmqha.common.filesystem import pread
     from rmqha.pipeline.format_options import Options
     from rmqha.pipeline.log.columns import BlockColumns
@@ -166,7 +167,7 @@ def without_spark(root: Path, clock: Clock) -> None:
 
 
 def with_spark(root: Path, clock: Clock, cores: int, parquet: Path) -> None:
-    """The queries at local[cores]."""
+    """Measure the queries at local[cores]."""
     spark = _session(cores)
 
     def load(**options):
@@ -200,14 +201,14 @@ def _session(cores: int):
 
 
 def write_parquet(root: Path, parquet: Path) -> None:
-    """The same rows as Parquet."""
+    """Write the same rows as Parquet."""
     spark = _session(2)
     spark.read.format("rocketmq-commitlog").load(str(root)).write.option("compression", "zstd").parquet(str(parquet))
     spark.stop()
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=2048)
     parser.add_argument("--body", type=int, nargs="+", default=[1024])

@@ -1,10 +1,10 @@
-"""Audit and rebuild at local[2] beside local[1]: how much faster two cores are.
+"""Benchmark of audit and rebuild at local[2] beside local[1]: how much faster two cores are.
 
     python -m tests.bench.pipeline_jobs [--mib 4096] [--body 1024] [--rounds 3] [--keep FOLDER]
 
-A log and its copy are written once; each round runs each job at either, with warm caches and a session that runs
-already. Prints the seconds of each round, with those of all cores, the best of each, and the ratios.
-`python -m tests.bench.pipeline --jobs` does the same behind its scans.
+A log and its copy are written once. Each round runs each job at both, with warm caches and in a running session. Prints
+the seconds of each round, with the CPU seconds of all cores, the best of each, and the ratios. `python -m
+tests.bench.pipeline --jobs` does the same after its scans.
 """
 import argparse
 import os
@@ -21,9 +21,8 @@ CORES = (1, 2)
 
 
 def run_jobs(cores: int, folder: Path, messages: int) -> dict[str, tuple[float, float]]:
-    """Seconds of each job at local[cores], and of CPU. Each runs once before, to start workers
-    and fill the caches.
-    """
+    """Return the wall and CPU seconds of each job at local[cores]. Each job runs once before that, to start workers
+    and fill the caches."""
     from rmqha.pipeline.jobs.audit import audit
     from rmqha.pipeline.jobs.rebuild import Shape, parse_delays, rebuild
     from rmqha.pipeline.session import spark_session
@@ -50,10 +49,10 @@ def run_jobs(cores: int, folder: Path, messages: int) -> dict[str, tuple[float, 
 
 
 def compare(mib: int, body: int, rounds: int, folder: Path) -> None:
-    """Write the logs into `folder` if they are not there, run all, print the ratios."""
+    """Write the logs into `folder` if they are not there, run all jobs, and print the ratios."""
     if not (folder / "messages").exists():
         messages = write_log(folder / "store", mib << 20, body, "usual")
-        # with its holes: brokers leave the rest of the last file unwritten
+        # With its holes: brokers leave the rest of the last file unwritten.
         subprocess.run(["cp", "-r", "--sparse=always", str(folder / "store"), str(folder / "slave")], check=True)
         (folder / "messages").write_text(str(messages))
     messages = int((folder / "messages").read_text())
@@ -71,7 +70,7 @@ def compare(mib: int, body: int, rounds: int, folder: Path) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=4096)
     parser.add_argument("--body", type=int, default=1024)

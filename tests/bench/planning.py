@@ -1,11 +1,11 @@
-"""What planning costs at the size of many brokers: 1,000 stores of 100 files of 1 GiB, 107 TB, nearly all of it holes.
+"""Cost of planning at the size of many brokers: 1,000 stores of 100 files of 1 GiB, 107 TB, nearly all of it holes.
 
     python -m tests.bench.planning FOLDER [--stores 1000] [--files 100] [--spark] [--count] [--keep]
 
-Each file but the last of a store has its first record and then a blank up to its end; the last one of all stores is
-the same file, half full of records of 1 KiB. So what is planned, listed and looked at is real, but there is little to
-read. --spark plans with a Spark session, too, and tells the memory of its JVM; --count counts all messages with it,
-which runs every task.
+Each file of a store except the last one has its first record and then a blank up to its end. The last one is the same
+file in all stores, half full of records of 1 KiB. So everything that is planned, listed and checked is real, but there
+is little to read. --spark plans with a Spark session, too, and prints the memory of its JVM; --count also counts all
+messages with it, which runs every task.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ _HOST = layout.host_to_bytes(("10.0.0.1", 10911))
 
 
 def make_stores(folder: Path, stores: int, files: int, has_index: bool) -> None:
-    """The stores, named s0, s1 and so on."""
+    """Create the stores, named s0, s1 and so on."""
     last = folder / "last"
     if not last.exists():
         made = make_commit_log(folder / "made", GIB // 2 // (_BODY + 260), _BODY, GIB)
@@ -43,7 +43,7 @@ def make_stores(folder: Path, stores: int, files: int, has_index: bool) -> None:
 
 
 def _move_records(path: Path, start: int, size: int) -> None:
-    """The records of a file made for offset 0, as they are in the file that begins at `start`."""
+    """Move the records of a file made for offset 0 to the file that begins at `start`."""
     with open(path, "r+b") as file:
         data = bytearray(file.read(size))
         position = 0
@@ -77,7 +77,7 @@ _LAST: dict[Path, int] = {}
 
 
 def _last_record(path: Path, end: int) -> int:
-    """Where the last record of a file begins, as offset of the log."""
+    """Return where the last record of a file begins, as an offset of the log."""
     if path not in _LAST:
         data, position, last = path.read_bytes()[:end], 0, 0
         while position + 8 < len(data) and (size := layout.BLANK.unpack_from(data, position)[0]) > 0:
@@ -88,7 +88,7 @@ def _last_record(path: Path, end: int) -> int:
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:
-    """Says how long it took, and the most memory that this process ever had."""
+    """Print how long the block took, and the peak memory of this process."""
     begin, cpu = time.perf_counter(), time.process_time()
     yield
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -97,13 +97,13 @@ def timed(what: str) -> Iterator[None]:
 
 
 def in_a_process(work: Callable[..., None], *args: Any) -> None:
-    """As Spark does it: the driver's Python of a query is a process of its own."""
+    """Run `work` in a separate process, as Spark does for the driver's Python of a query."""
     with ProcessPoolExecutor(1) as pool:
         pool.submit(work, *args).result()
 
 
 def plan_a_table(folder: str, **options: str) -> None:
-    """The partitions of a table."""
+    """Compute the partitions of a table."""
     from rmqha.pipeline.log.commit_log_source import CommitLogDataSource
     source = CommitLogDataSource({"path": f"{folder}/s*", **options})
     with timed("nothing, but all is imported"):
@@ -116,7 +116,7 @@ def plan_a_table(folder: str, **options: str) -> None:
 
 
 def plan_a_stream(folder: str, **options: str) -> None:
-    """What a stream asks its reader for, in the first batches and when nothing is new."""
+    """Ask the reader of a stream what Spark asks it in the first batches, and when nothing is new."""
     from rmqha.pipeline.log.commit_log_source import CommitLogDataSource
     source = CommitLogDataSource({"path": f"{folder}/s*", **options})
     reader = source.streamReader(source.schema())
@@ -134,7 +134,7 @@ def plan_a_stream(folder: str, **options: str) -> None:
 
 
 def plan_with_spark(folder: str, count: bool) -> None:
-    """The same through a session, in which the JVM holds the partitions."""
+    """Do the same through a session, in which the JVM holds the partitions."""
     from rmqha.pipeline.session import spark_session
     spark = spark_session("local[2]", "planning", **{"spark.driver.memory": "1g", "spark.ui.enabled": "false"})
     spark.sparkContext.setLogLevel("OFF")
@@ -154,7 +154,7 @@ def plan_with_spark(folder: str, count: bool) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--stores", type=int, default=1000)

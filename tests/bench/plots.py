@@ -1,4 +1,4 @@
-"""Tables and pictures of docs/performance.md, from the files that the benchmarks wrote with `--json`.
+"""Tables and pictures of docs/performance.md, and README's table, from the files that benchmarks wrote with `--json`.
 
     python -m tests.bench.plots RESULTS.jsonl... [--out docs/performance] [--page docs/performance.md] [--no-pictures]
 
@@ -22,29 +22,36 @@ from tests.support.sources import ROOT
 #
 # A block of the page begins with `<!-- table: NAME -->` or `<!-- pictures: NAME -->` and ends with `<!-- end -->`.
 
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "performance.md"
 NOT_YET = "not measured yet"
 NAMES = {"rmqha": "rmqha", "java": "RocketMQ 4.9.7", "machine": "this machine"}
 _BLOCK = re.compile(r"(<!-- (table|pictures): ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _UNITS = {"size": "{:,} B", "threads": "{:,} threads", "queues": "{:,} queues", "messages": "{:,} messages",
           "segments": "{:,} files of 1 GiB", "gib": "{:g} GiB", "groups": "{:,} groups",
-          "connections": "{:,} connections", "slaves": "{:,} slaves", "pull_batch": "{:,} a pull",
+          "connections": "{:,} connections", "slaves": "{:,} slaves", "pull_batch": "{:,} per pull",
           "rate": "{:,} msg/s", "role": "{}", "way": "{}", "store": "{}"}
 _TAIL = (0.5, 0.9, 0.99, 0.999, 1.0)
+# What results say in short -> what the page says.
+_WORDS = {"build": "first start", "clean": "start after a clean stop", "kill -9": "start after `kill -9`",
+          "queues": "disk space of the queues", "maps": "memory maps", "descriptors": "file descriptors",
+          "RSS": "resident memory", "stopped well": "after a clean stop", "empty": "empty store",
+          "idle CPU of a master with both": "idle CPU of a master, with name server and slave",
+          "idle CPU of a slave with both": "idle CPU of a slave, with name server and master"}
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What one run measured in one case, of each kind."""
+    """The figures of one run in one case, by kind."""
 
     rows: dict[str, Row]
 
     @property
     def any(self) -> Row:
-        """A row that tells benchmark, case and unit."""
+        """A row, for its benchmark, case and unit."""
         return next(iter(self.rows.values()))
 
     def ratio(self, of: Callable[[Row], Sequence[float]]) -> str:
-        """How many times as good rmqha is: the median of the rounds' own ratios."""
+        """Return how many times as good rmqha is: the median of the ratios of the rounds."""
         if not {"rmqha", "java"} <= set(self.rows):
             return "-"
         ours, theirs = of(self.rows["rmqha"]), of(self.rows["java"])
@@ -79,7 +86,8 @@ def number(value: float) -> str:
 def case_text(case: dict[str, Plain]) -> str:
     """"1,024 B, 16 threads"."""
     return ", ".join(f"1 {name[:-1]}" if name in ("threads", "slaves") and value == 1
-                     else _UNITS.get(name, name + " {}").format(value) for name, value in case.items())
+                     else _UNITS.get(name, name + " {}").format(_WORDS.get(str(value), value))
+                     for name, value in case.items())
 
 
 def cell(row: Row | None) -> str:
@@ -99,14 +107,15 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 def figures(rows: Sequence[Row], *benchmarks: str) -> str:
     """A line for each figure of some benchmarks."""
     return table(("what", NAMES["rmqha"], NAMES["java"], "ratio"), (
-        (f"{pair.any.what}{', ' if pair.any.case else ''}{case_text(pair.any.case)}", cell(pair.rows.get("rmqha")),
+        (f"{_WORDS.get(pair.any.what, pair.any.what)}{', ' if pair.any.case else ''}{case_text(pair.any.case)}",
+         cell(pair.rows.get("rmqha")),
          cell(pair.rows.get("java")), pair.ratio(lambda row: row.values))
         for pair in pairs(rows) if pair.any.run.benchmark in benchmarks and not pair.any.is_curve))
 
 
 def tails(rows: Sequence[Row], benchmark: str, what: str) -> str:
-    """A line for each case and kind: what the slowest sends took."""
-    head = ("case", "kind", *("latest" if share == 1 else f"{share * 100:g} %" for share in _TAIL))
+    """A line for each case and kind: percentiles."""
+    head = ("case", "kind", *("maximum" if share == 1 else f"p{share * 100:g}" for share in _TAIL))
     return table(head, (
         (case_text(pair.any.case), NAMES[kind], *(_at(pair.rows[kind], share) for share in _TAIL))
         for pair in pairs(rows) if (pair.any.run.benchmark, pair.any.what) == (benchmark, what)
@@ -119,13 +128,13 @@ def _at(row: Row, share: float) -> str:
 
 
 def machine_limits(rows: Sequence[Row]) -> str:
-    """What the machine does without a broker."""
+    """Return a table of what the machine does without a broker."""
     return table(("what", "this machine"), ((pair.any.what, cell(pair.any)) for pair in pairs(rows)
                                             if pair.any.run.benchmark == "machine"))
 
 
 def machines(rows: Sequence[Row]) -> str:
-    """Everything that is known of the machine; more than one value where the runs differ."""
+    """Return a table of the machine; several values where the runs differ."""
     seen: dict[str, list[str]] = {}
     for pair in pairs(rows):
         for name, value in pair.any.run.machine.items():
@@ -136,9 +145,9 @@ def machines(rows: Sequence[Row]) -> str:
 
 
 def commands(rows: Sequence[Row]) -> str:
-    """What was started, in the order of the files."""
+    """Return the commands of the runs, in the order of the files."""
     used = dict.fromkeys(f"{'taskset -c 0 ' if row.run.cores == 1 else ''}{row.run.command}" for row in rows)
-    return "".join(f"    {command}\n" for command in used) or f"{NOT_YET}\n"
+    return "\n".join(["```bash", *used, "```\n"]) if used else f"{NOT_YET}\n"
 
 
 def cores_table(rows: Sequence[Row]) -> str:
@@ -160,7 +169,7 @@ def _gain(one: Row, more: Row) -> str:
 
 
 def key(pair: Pair) -> tuple[object, ...]:
-    """What tells a pair from others."""
+    """Return the identity of a pair: benchmark, figure and case."""
     return pair.any.run.benchmark, pair.any.what, tuple(sorted(pair.any.case.items(), key=str))
 
 
@@ -174,6 +183,7 @@ class Headline:
     case: dict[str, Plain] = field(default_factory=dict)
     largest: str = ""
     share: float | None = None
+    readme: str = ""  # its name in README's table, which has only the lines that have one
 
     def line(self, found: Sequence[Pair]) -> tuple[str, ...]:
         """Its cells."""
@@ -199,32 +209,36 @@ class Headline:
 
     def _cell(self, row: Row | None) -> str:
         if row is None:
-            return "there is no such tool" if self.benchmark == "put" else NOT_YET
+            return "no such tool" if self.benchmark == "put" else NOT_YET
         values = self._values(row)
         return f"{number(statistics.median(values))} {row.unit}".rstrip() if values else "too few"
 
 
 HEADLINES = (
-    Headline("Sends acknowledged by a master alone", "send", "rate", {"role": "ASYNC_MASTER"}, "threads"),
-    Headline("Sends acknowledged by master and slave", "send", "rate", {"role": "SYNC_MASTER"}, "threads"),
-    Headline("99 of 100 of these sends took at most", "send", "latency", {"role": "SYNC_MASTER"}, "threads", 0.99),
-    Headline("A lone send, master and slave, median", "send", "latency", {"role": "SYNC_MASTER", "threads": 1}, "",
-             0.5),
-    Headline("The original's own benchmark producer", "producer", "rate", {}, "threads"),
-    Headline("CPU of the broker for a million of these", "producer", "CPU per million messages", {}, "threads"),
-    Headline("One push consumer takes a backlog", "drain", "rate", {}, "size"),
+    Headline("Sends acknowledged by a master alone", "send", "rate", {"role": "ASYNC_MASTER"}, "threads",
+             readme="Sends acknowledged by a master alone"),
+    Headline("Sends acknowledged by master and slave", "send", "rate", {"role": "SYNC_MASTER"}, "threads",
+             readme="Sends acknowledged by master and slave"),
+    Headline("p99 of these sends", "send", "latency", {"role": "SYNC_MASTER"}, "threads", 0.99),
+    Headline("One send at a time, master and slave, median", "send", "latency", {"role": "SYNC_MASTER", "threads": 1},
+             "", 0.5, "One send at a time, master and slave, median"),
+    Headline("RocketMQ's benchmark producer", "producer", "rate", {}, "threads"),
+    Headline("Broker's CPU for a million of these sends", "producer", "CPU per million messages", {}, "threads",
+             readme="Broker's CPU for a million sends"),
+    Headline("One push consumer reads a backlog", "drain", "rate", {}, "size"),
     Headline("Sends acknowledged by a master with several slaves", "slaves", "rate", {}, "slaves"),
-    Headline("A master feeds a reader", "ha", "reader", {}, "gib"),
-    Headline("A slave takes a stream", "ha", "ingest", {}, "gib"),
-    Headline("A slave catches up with a master", "ha", "catchup", {}, "gib"),
-    Headline("Start, empty store", "startup", "start", {"store": "empty"}),
-    Headline("Start behind a clean stop", "startup", "start", {"store": "stopped well"}, "segments"),
-    Headline("Start that builds queues and index", "startup", "start", {"store": "queues and index deleted"},
+    Headline("A master sends its log to a reader", "ha", "reader", {}, "gib"),
+    Headline("A slave receives a stream", "ha", "ingest", {}, "gib"),
+    Headline("A slave catches up with its master", "ha", "catchup", {}, "gib",
+             readme="A slave catches up with its master"),
+    Headline("Start, empty store", "startup", "start", {"store": "empty"}, readme="Start of an empty broker"),
+    Headline("Start after a clean stop", "startup", "start", {"store": "stopped well"}, "segments"),
+    Headline("Start that rebuilds queues and index", "startup", "start", {"store": "queues and index deleted"},
              "messages"),
     Headline("Start with many queues", "scale", "clean", {}, "queues"),
-    Headline("Disk taken by the files of many queues", "scale", "queues", {}, "queues"),
-    Headline("Idle CPU beside many queues", "scale", "idle CPU", {}, "queues"),
-    Headline("999 of 1,000 messages came after at most", "pauses", "lateness", {}, "queues", 0.999),
+    Headline("Disk space of the files of many queues", "scale", "queues", {}, "queues"),
+    Headline("Idle CPU with many queues", "scale", "idle CPU", {}, "queues"),
+    Headline("p99.9 of delivery latency", "pauses", "lateness", {}, "queues", 0.999),
     Headline("Puts into the bare store", "put", "rate", {"way": "with dispatch"}, "size"),
 )
 
@@ -235,8 +249,16 @@ def headlines(rows: Sequence[Row]) -> str:
     return table(("what", NAMES["rmqha"], NAMES["java"], "ratio", "command"), (one.line(found) for one in HEADLINES))
 
 
+def readme(rows: Sequence[Row]) -> str:
+    """README's table: some of the first table's lines, without their ratios and commands."""
+    found = pairs(rows)
+    lines = [(one, one.line(found)) for one in HEADLINES if one.readme]
+    return table(("", NAMES["rmqha"], NAMES["java"]),
+                 ((line[0].replace(one.text, one.readme), *line[1:3]) for one, line in lines))
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
-    "headlines": headlines, "machine": machines, "limits": machine_limits, "commands": commands,
+    "headlines": headlines, "readme": readme, "machine": machines, "limits": machine_limits, "commands": commands,
     "send": lambda rows: figures(rows, "send"), "latency": lambda rows: tails(rows, "send", "latency"),
     "producer": lambda rows: figures(rows, "producer"), "ha": lambda rows: figures(rows, "ha"),
     "slaves": lambda rows: figures(rows, "slaves"), "drain": lambda rows: figures(rows, "drain"),
@@ -278,7 +300,7 @@ _LIMIT = "loopback, no broker"
 
 
 def import_matplotlib():
-    """The library, ready to draw into files; SystemExit tells how to get it."""
+    """Return matplotlib, set up to draw into files. SystemExit, with how to install it, when it is missing."""
     try:
         import matplotlib
     except ImportError as error:
@@ -301,7 +323,7 @@ class Painter:
         self.made: dict[str, list[tuple[str, str]]] = {}
 
     def of(self, benchmark: str, what: str) -> list[Pair]:
-        """What was measured."""
+        """Return the pairs of a benchmark's figure."""
         return [pair for pair in self._pairs if (pair.any.run.benchmark, pair.any.what) == (benchmark, what)]
 
     def draw(self, block: str, name: str, title: str, panels: Sequence[tuple[str, Callable]]) -> None:
@@ -382,7 +404,7 @@ def tail(found: Sequence[tuple[str, Pair]], unit: str) -> Callable:
 
 
 def _decades(curve: Curve) -> int:
-    """How many nines the rarest share has that is known."""
+    """Return the number of nines of the rarest known share."""
     return max([1, *(math.floor(-math.log10(1 - share) + 1e-9) for share, _y in curve if share < 1)])
 
 
@@ -433,8 +455,8 @@ def _sends(painter: Painter) -> None:
     for head, found in sorted(roles.items()):
         ends = found if len(found) < 3 else [found[0], found[-1]]
         panels.append((head, tail([(case_text({"threads": pair.any.case["threads"]}), pair) for pair in ends], "ms")))
-    painter.draw("send", "send-latency", "What a send takes", panels)
-    painter.draw("producer", "producer-rate", "The original's benchmark producer: messages per second, by threads",
+    painter.draw("send", "send-latency", "Send latency", panels)
+    painter.draw("producer", "producer-rate", "RocketMQ's benchmark producer: messages per second, by threads",
                  by_case(painter.of("producer", "rate"), ("role", "size"), "threads", "messages per second", "threads"))
 
 
@@ -448,21 +470,21 @@ def _replication(painter: Painter) -> None:
             row = pair.any
             axis.axhline(statistics.median(row.values), color="#777777", linestyle="--", linewidth=1, label=_LIMIT)
     painter.draw("ha", "replication", "Replication", [("bytes per second", paint)] if found else [])
-    painter.draw("ha", "catch-up", "A slave catches up", [
+    painter.draw("ha", "catch-up", "A slave catches up with its master", [
         (case_text(pair.any.case), course(pair)) for pair in painter.of("ha", "held by the slave")])
 
 
 def _starts(painter: Painter) -> None:
     painter.draw("startup", "startup", "From the start of the process to \"boot success\"", [
         (case_text(pair.any.case), bars([("", pair)], "s")) for pair in painter.of("startup", "start")])
-    shown = (("clean", "start behind a clean stop, s"), ("queues", "disk of the queues, MiB"), ("maps", "maps"),
-             ("idle CPU", "idle CPU, % of a core"))
-    painter.draw("scale", "queues", "What queues cost that nobody uses", [
+    shown = (("clean", "start after a clean stop, s"), ("queues", "disk space of the queues, MiB"),
+             ("maps", "memory maps"), ("idle CPU", "idle CPU, % of a core"))
+    painter.draw("scale", "queues", "The cost of idle queues", [
         (unit.partition(",")[0], growth(found, unit)) for what, unit in shown if (found := painter.of("scale", what))])
 
 
 def _rest(painter: Painter) -> None:
-    painter.draw("pauses", "pauses", "How late a message comes", [
+    painter.draw("pauses", "pauses", "Delivery latency", [
         (case_text({name: pair.any.case[name] for name in ("role", "queues", "connections")}), tail([("", pair)], "ms"))
         for pair in painter.of("pauses", "lateness")])
     painter.draw("put", "put", "Puts per second into the bare store",
@@ -474,7 +496,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "performance", help="the folder of the pictures")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page; README is written only with the default")
     parser.add_argument("--no-pictures", action="store_true")
     options = parser.parse_args(arguments)
     try:
@@ -488,6 +510,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             draw(painter)
         pictures = painter.made
     rewrite(options.page, rows, pictures)
+    if options.page == PAGE:
+        rewrite(README, rows)
     sys.stdout.write(f"{options.page}: {len(rows)} rows, {sum(map(len, (pictures or {}).values()))} pictures\n")
 
 

@@ -3,12 +3,12 @@
     python -m tests.bench.producer --git <bare repository of apache/rocketmq> [--sizes 128 1024] [--threads 1 16 64]
         [--seconds 12.5] [--rounds 3] [--roles ASYNC_MASTER] [--json F]
 
-org.apache.rocketmq.example.benchmark.Producer is published as source only: it is taken from the tag of the jars, and
-compiled. It runs `--seconds` for each round and prints its rate every 10 s; the last of these counts. Both brokers run
-all the time, and the rounds alternate between them, as machines drift; a first run with all threads lets the compilers
-do their work. Each figure is the median of its rounds, each ratio the median of the rounds' ratios. CPU is the broker's
-over the whole round, per million messages that it has stored. There is no slave. Servers and producer share the
-machine: the ratio is what counts.
+org.apache.rocketmq.example.benchmark.Producer is published as source only, so it is taken from the tag of the jars and
+compiled. It runs for `--seconds` in each round and prints its rate every 10 s; the last rate counts. Both brokers run
+all the time, and the rounds alternate between them, because machines drift. A first run with all threads lets the
+compilers do their work. Each figure is the median of its rounds, each ratio the median of the rounds' ratios. CPU is
+that of the broker over the whole round, per million stored messages. There is no slave. Servers and producer share the
+machine, so only the ratio counts.
 """
 import argparse
 import os
@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
 
 def producer_classes(git: str, folder: Path) -> Path:
-    """Folder of the compiled producer."""
+    """Return the folder of the compiled producer."""
     sources = []
     for name in ("Producer.java", "AclClient.java"):
         path = f"rocketmq-all-{real_rocketmq.VERSION}:{_PACKAGE}/{name}"
@@ -61,13 +61,13 @@ def producer_classes(git: str, folder: Path) -> Path:
 
 
 def stored(namesrv: str) -> int:
-    """Messages in the topic."""
+    """Return the number of messages in the topic."""
     with DefaultMQProducer("bench_admin", namesrv) as client:
         return sum(client.admin.max_offset(MessageQueue(_TOPIC, "broker-a", queue)) for queue in range(_QUEUES))
 
 
 def produce(namesrv: str, master: BrokerNode, classes: Path, threads: int, size: int, seconds: float) -> Run:
-    """Let the producer run."""
+    """Run the producer once."""
     command = ["java", *real_rocketmq.FULL_SPEED.split(), "-cp", f"{real_rocketmq.jars()}/*:{classes}", _CLASS,
                "-n", namesrv, "-t", _TOPIC, "-w", str(threads), "-s", str(size)]
     broker = psutil.Process(master.pid)
@@ -80,14 +80,14 @@ def produce(namesrv: str, master: BrokerNode, classes: Path, threads: int, size:
         text = output.read()
     found = _RATE.findall(text)
     if not found:
-        raise SystemExit(f"the producer told no rate:\n{text[-2000:]}")
+        raise SystemExit(f"the producer printed no rate:\n{text[-2000:]}")
     used, count = sum(broker.cpu_times()[:2]) - cpu, stored(namesrv) - before
     rate, latency, *failed = found[-1]
     return Run(int(rate), float(latency), sum(map(int, failed)), used / count * 1e6, broker.memory_info().rss / 2**20)
 
 
 class Side:
-    """A name server and a master of one kind, running until the stack is closed."""
+    """A name server and a master of one kind, which run until the stack is closed."""
 
     def __init__(self, kind: str, role: str, folder: Path, driver: JavaDriver, stack: ExitStack) -> None:
         self.namesrv = stack.enter_context(_running(NamesrvNode(kind, folder / "n"))).address
@@ -116,7 +116,7 @@ def compare(role: str, arguments: argparse.Namespace, classes: Path, folder: Pat
 
 
 def report(name: str, runs: dict[str, list[Run]]) -> None:
-    """The medians of each kind, and of the rounds' ratios."""
+    """Print the medians of each kind, and of the rounds' ratios."""
     for kind, of_kind in runs.items():
         rates = [run.rate for run in of_kind]
         rate, latency_ms, _failed, cpu, resident = (statistics.median(values) for values in zip(*of_kind, strict=True))
@@ -132,7 +132,7 @@ def report(name: str, runs: dict[str, list[Run]]) -> None:
 
 
 def note(results: Results, runs: dict[str, list[Run]], **case: str | int) -> None:
-    """All rounds."""
+    """Record all rounds."""
     for kind, of_kind in runs.items():
         results.row(kind, "rate", "msg/s", [run.rate for run in of_kind], **case)
         results.row(kind, "average latency", "ms", [run.latency_ms for run in of_kind], **case)
@@ -141,7 +141,7 @@ def note(results: Results, runs: dict[str, list[Run]], **case: str | int) -> Non
 
 
 def main() -> None:
-    """Measure both kinds, by turns."""
+    """Measure both kinds, alternating."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--git", required=True, help="a (bare) repository of apache/rocketmq with its tags")
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024])

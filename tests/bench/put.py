@@ -2,10 +2,10 @@
 
     python -m tests.bench.put [--count 200000] [--sizes 128 1024] [--folder F] [--json F]
 
-The real broker has no such tool, so there is no ratio. Each size is measured three times: with the dispatch to consume
-queues and index running beside the puts (as in a broker), with dispatch held back, and with a sampling thread that
-tells the share of each function of the putting thread. The process has one GIL: what dispatch takes, puts lack; the
-time with dispatch ends when everything is dispatched.
+The real broker has no such tool, so there is no ratio. Each size is measured three times: with dispatch to consume
+queues and index beside the puts (as in a broker), with dispatch held back, and with a sampling thread that shows the
+share of each function of the putting thread. The process has one GIL, so time that dispatch uses is lost to the puts;
+the time with dispatch ends when everything is dispatched.
 """
 import argparse
 import collections
@@ -33,7 +33,7 @@ _HOST = ("127.0.0.1", 10911)
 
 
 def open_store(folder: Path) -> DefaultMessageStore:
-    """A running store of the broker's default sizes."""
+    """Return a running store with the broker's default sizes."""
     config = MessageStoreConfig()
     config.storePathRootDir, config.storePathCommitLog = str(folder), str(folder / "commitlog")
     config.haListenPort = 0
@@ -44,7 +44,7 @@ def open_store(folder: Path) -> DefaultMessageStore:
 
 
 def make_messages(count: int, size: int) -> list[MessageExtBrokerInner]:
-    """As the send processor hands them over: with tag, key and unique key."""
+    """Return messages as the send processor hands them over: with tag, key and unique key."""
     body, messages = b"b" * size, []
     for number in range(count):
         message = MessageExtBrokerInner()
@@ -63,7 +63,7 @@ def make_messages(count: int, size: int) -> list[MessageExtBrokerInner]:
 
 
 def put_all(store: DefaultMessageStore, messages: list[MessageExtBrokerInner]) -> float:
-    """Seconds for all puts, and for the dispatch if it runs; each must be accepted."""
+    """Return the seconds for all puts, and for the dispatch if it runs. RuntimeError if a put is not accepted."""
     put, ok = store.put_message, PutMessageStatus.PUT_OK
     begin = time.perf_counter()
     for message in messages:
@@ -76,7 +76,7 @@ def put_all(store: DefaultMessageStore, messages: list[MessageExtBrokerInner]) -
 
 
 class Sampler(threading.Thread):
-    """Looks at one thread each 2 ms and counts its innermost functions."""
+    """Samples one thread every 2 ms and counts its innermost functions."""
 
     def __init__(self, watched: int) -> None:
         super().__init__(daemon=True)
@@ -85,19 +85,19 @@ class Sampler(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Until `over`."""
+        """Sample until `over`."""
         while not self.over.wait(_SAMPLE_SECONDS):
             code = current_frames()[self.watched].f_code
             self.seen[f"{Path(code.co_filename).stem}.{code.co_qualname}"] += 1
 
     def table(self, lines: int) -> list[tuple[str, float]]:
-        """The functions with the largest shares."""
+        """Return the functions with the largest shares."""
         total = sum(self.seen.values()) or 1
         return [(name, count / total) for name, count in self.seen.most_common(lines)]
 
 
 def measure(folder: Path, size: int, count: int, rounds: int, results: Results) -> None:
-    """All three ways, for one size."""
+    """Measure one size in all three ways."""
     rates: dict[str, list[float]] = {"with dispatch": [], "dispatch held": []}
     for number in range(rounds):
         for name, seen in rates.items():
@@ -131,7 +131,7 @@ def measure(folder: Path, size: int, count: int, rounds: int, results: Results) 
 
 
 def say(text: str) -> None:
-    """One line, at once."""
+    """Print one line immediately."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -142,11 +142,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200_000)
     parser.add_argument("--sizes", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
+    parser.add_argument("--folder", help="folder for the stores (default: the system's temporary folder)")
     add_json(parser)
     arguments = parser.parse_args()
     results = Results("put", arguments)
-    logging.disable(logging.WARNING)  # a store without dispatch warns when it ends
+    # A store without dispatch logs a warning when it ends.
+    logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="rmqha-bench-", dir=arguments.folder) as folder:
         for size in arguments.sizes:
             measure(Path(folder), size, arguments.count, arguments.rounds, results)

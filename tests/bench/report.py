@@ -1,11 +1,11 @@
-"""The job `report` over a log that looks like days of traffic: seconds, and the memory of its processes.
+"""Benchmark of the job `report` over a log that looks like days of traffic: seconds, and the memory of its processes.
 
     python -m tests.bench.report [--mib 8192] [--topics 2000] [--days 3] [--memory 1g] [--keep FOLDER] [--page PAGE]
 
-The log is written first: topics of very different sizes, days with their busy hours, latencies with a long tail and a
-bad hour, two masters, groups of which some are behind, one hot key. It is made of files of 128 MiB; the first is
-written record by record, and each later one is the first with later times, offsets and indices. Prints one line; memory
-is the most that the process, Spark's JVM and its Python workers had at once (PSS).
+The log is written first: topics of very different sizes, days with busy hours, latencies with a long tail and a bad
+hour, two masters, groups of which some are behind, one hot key. It consists of files of 128 MiB. The first is written
+record by record; each later one is a copy of it with later times, offsets and indices. Prints one line; memory is the
+peak of the process, Spark's JVM and its Python workers together (PSS).
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ from rmqha.common.message import message_layout as layout
 
 _FILE = 128 << 20
 _AT_INDEX, _AT_OFFSET, _AT_BORN = 20, 28, layout.BORN_TIMESTAMP_POSITION
-_AT_STORED = _AT_BORN + 16  # behind the birth host
+_AT_STORED = _AT_BORN + 16  # after the birth host
 _DAY = 86_400_000
 _BEGIN = 1_763_942_400_000  # Mon 24 Nov 2025 00:00 UTC
 _NAMES = ("orders-created", "payments", "clicks", "shipments", "inventory-changes", "mail-outbox", "audit-trail",
@@ -33,13 +33,13 @@ _NAMES = ("orders-created", "payments", "clicks", "shipments", "inventory-change
 
 
 def _busy(ms: int) -> float:
-    """How much is sent at a time of the day, 0 to 1."""
+    """Return how much is sent at a time of day, 0 to 1."""
     hour = ms % _DAY / 3_600_000
     return 0.15 + 0.85 * max(0.0, math.sin((hour - 5) / 19 * math.pi)) ** 2
 
 
 def _clock(rng: random.Random, count: int, days: float) -> list[int]:
-    """`count` times within the days, in order, more of them in busy hours."""
+    """Return `count` times within the days, in order, with more of them in busy hours."""
     slots = [_BEGIN + slot * 60_000 for slot in range(int(days * 1440))]
     weights = [_busy(ms) for ms in slots]
     total, times, left = sum(weights), [], 0.0
@@ -52,7 +52,7 @@ def _clock(rng: random.Random, count: int, days: float) -> list[int]:
 
 
 def write_days(root: Path, size: int, topics: int, days: float, body_size: int = 1024) -> int:
-    """A log of about `size` bytes over so many days, and consumerOffset.json; its messages."""
+    """Write a log of about `size` bytes over some days, and consumerOffset.json; return its number of messages."""
     (root / "commitlog").mkdir(parents=True)
     files = max(size // _FILE, 1)
     span = days / files
@@ -70,7 +70,7 @@ def write_days(root: Path, size: int, topics: int, days: float, body_size: int =
 
 
 def _first_file(size: int, topics: int, days: float, body_size: int) -> tuple[np.ndarray, np.ndarray, dict]:
-    """The bytes of a file that ends with a blank, where its records begin, and the last index of each queue."""
+    """Return the bytes of a file that ends with a blank, where its records begin, and the last index of each queue."""
     rng = random.Random(11)
     encoded = [layout.encode_topic(_topic(number)) for number in range(topics)]
     text = os.urandom(1 << 20).hex().encode()
@@ -80,7 +80,7 @@ def _first_file(size: int, topics: int, days: float, body_size: int) -> tuple[np
     data, starts = bytearray(), []
     times = _clock(rng, max(size // (body_size + 250), 1), days)
     for number, stored in enumerate(times):
-        topic = int(topics ** rng.random()) - 1  # a few have most
+        topic = int(topics ** rng.random()) - 1  # a few topics have most messages
         queue = number % 4
         bad = 30 < (stored - _BEGIN) / 3_600_000 % 72 < 31.5
         latency = int(rng.lognormvariate(1.0, 0.8) * (40 if bad else 1)) + (rng.random() < 0.002) * 900
@@ -112,12 +112,13 @@ def _write_offsets(root: Path, topics: int, next_index: dict[tuple[int, int], in
     (root / "config").mkdir()
     text = json.dumps({"offsetTable": table})
     for queue in range(4):
-        text = text.replace(f'"{queue}": ', f"{queue}:")  # bare numbers, as brokers write them
+        # Unquoted numbers as keys, as brokers write them.
+        text = text.replace(f'"{queue}": ', f"{queue}:")
     (root / "config" / "consumerOffset.json").write_text(text)
 
 
 def measured(command: list[str]) -> tuple[float, float, str]:
-    """Seconds, the most MB (PSS) of a process and all below it, and what it printed."""
+    """Return the seconds, the peak MB (PSS) of a process and its descendants, and its output."""
     begin, most = time.monotonic(), 0
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     while process.poll() is None:
@@ -127,7 +128,7 @@ def measured(command: list[str]) -> tuple[float, float, str]:
             for each in (own, *own.children(recursive=True)):
                 total += each.memory_full_info().pss
         except psutil.NoSuchProcess:
-            total = 0  # one has ended meanwhile: the next look counts
+            total = 0  # one has ended in the meantime; the next sample counts
         most = max(most, total)
         time.sleep(0.5)
     assert process.stdout is not None
@@ -135,7 +136,7 @@ def measured(command: list[str]) -> tuple[float, float, str]:
 
 
 def main() -> None:
-    """Write, report, print."""
+    """Write the log, run the job, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=8192)
     parser.add_argument("--topics", type=int, default=2000)

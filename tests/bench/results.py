@@ -1,12 +1,12 @@
-"""What the benchmarks measured, one JSON object a line: `--json FILE` appends to it, `tests.bench.plots` reads it.
+"""Results of the benchmarks, one JSON object per line: `--json FILE` appends to the file, `tests.bench.plots` reads it.
 
-A line is a run or a row. A run says once what was started, when and on which machine:
+A line is a run or a row. A run records once what was started, when, and on which machine:
 
     {"run": "3f1c...", "benchmark": "send", "command": "python -m tests.bench.send ...", "arguments": {...},
      "machine": {"date": ..., "commit": ..., "Python": ..., "kernel": ..., "CPU": ..., "cores": 2, ...}}
 
-A row belongs to a run that stands above it. `values` has an entry for each round: a number, or a curve, which is a list
-of [x, y]. Curves of latencies (`distribution`) have the share of the messages that were at least that quick as x.
+A row belongs to a run that is above it. `values` has an entry for each round: a number, or a curve, which is a list of
+[x, y]. In curves of latencies (`distribution`), x is the share of the messages whose latency was at most y.
 
     {"of": "3f1c...", "kind": "rmqha", "what": "rate", "unit": "msg/s", "case": {"threads": 16}, "values": [1.0, 2.0]}
 """
@@ -36,11 +36,11 @@ from tests.support.sources import ROOT
 Plain = str | int | float
 Curve = tuple[tuple[float, float], ...]
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0)
-_PLACES = ("json", "folder", "git")  # arguments that tell of the machine's folders alone
+_PLACES = ("json", "folder", "git")  # arguments that only name folders of the machine
 
 
 class ResultsError(Exception):
-    """A line that is neither a run nor a row; the text names file and line."""
+    """Raised for a line that is neither a run nor a row; the text names file and line."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Run:
 
     @property
     def cores(self) -> int:
-        """Cores that the processes were allowed to use."""
+        """The number of cores that the processes were allowed to use."""
         return int(self.machine.get("usable cores", 0))  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that was measured of one kind (java, rmqha, before, or machine), in each round."""
+    """The values of one quantity in each round, for one kind (java, rmqha, before, or machine)."""
 
     run: Run
     kind: str
@@ -72,12 +72,12 @@ class Row:
 
     @property
     def is_curve(self) -> bool:
-        """Whether each round gave a curve, not a number."""
+        """True if each round gave a curve instead of a number."""
         return isinstance(self.values[0], tuple)
 
 
 class Results:
-    """Where a benchmark notes its rows; without a file it notes nothing."""
+    """The recorder of a benchmark's rows; without a file it records nothing."""
 
     def __init__(self, benchmark: str, arguments: argparse.Namespace) -> None:
         self._file: str | None = arguments.json
@@ -89,7 +89,7 @@ class Results:
 
     def row(self, kind: str, what: str, unit: str, values: Iterable[float | Iterable[tuple[float, float]]],
             **case: Plain) -> None:
-        """Note a row; `case` is what it was measured with: threads, size ..."""
+        """Record a row; `case` holds the conditions of the measurement: threads, size and so on."""
         if self._file is not None:
             rounds = [value if isinstance(value, (int, float)) else list(value) for value in values]
             self._append({"of": self._id, "kind": kind, "what": what, "unit": unit, "case": case, "values": rounds})
@@ -101,12 +101,12 @@ class Results:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option that `Results` looks at."""
-    parser.add_argument("--json", metavar="FILE", help="append what was measured, one JSON object a line")
+    """Add the option that `Results` reads."""
+    parser.add_argument("--json", metavar="FILE", help="append the results to this file, one JSON object per line")
 
 
 def command_line(benchmark: str, arguments: Sequence[str]) -> str:
-    """How the benchmark was started, without what is true of one machine only."""
+    """Return the command that started the benchmark, without arguments that apply to one machine only."""
     kept: list[str] = []
     left = iter(arguments)
     for argument in left:
@@ -122,7 +122,7 @@ def command_line(benchmark: str, arguments: Sequence[str]) -> str:
 
 
 def machine() -> dict[str, object]:
-    """What the figures depend on: date, commit, versions, processor, memory."""
+    """Return the conditions of the figures: date, commit, versions, processor, memory."""
     optimized = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
     return {
         "date": datetime.now(UTC).date().isoformat(),
@@ -157,20 +157,21 @@ def _cpu_model() -> str:
 
 
 def distribution(values: Sequence[float]) -> list[tuple[float, float]]:
-    """(share, value that this share is at most) of some latencies; shares that so few can't tell are left out."""
+    """Return (share, value that this share does not exceed) of some latencies. Shares for which there are too few
+    values are left out."""
     ordered = sorted(values)
     return [(share, ordered[min(len(ordered) - 1, int(len(ordered) * share))]) for share in SHARES
             if share == 1 or len(ordered) * (1 - share) >= 1]
 
 
 def median_round(row: Row) -> int:
-    """The number of the round in the middle: of numbers, or of what 99 % of a distribution are at most."""
+    """Return the number of the median round: by its number, or by the p99 of its distribution."""
     keys = [dict(value).get(0.99, value[-1][1]) if isinstance(value, tuple) else value for value in row.values]
     return sorted(range(len(keys)), key=keys.__getitem__)[len(keys) // 2]
 
 
 def at_share(row: Row, share: float) -> float | None:
-    """The median of the rounds' latencies at a share; None when a round is without it."""
+    """Return the median of the rounds' latencies at a share; None if a round does not have it."""
     found = [dict(curve).get(share) for curve in row.values]  # type: ignore[arg-type]
     known = [value for value in found if value is not None]
     return statistics.median(known) if len(known) == len(found) else None
@@ -211,7 +212,7 @@ def _run(fields: dict[str, object]) -> Run:
     run = Run(_text(fields, "run"), _text(fields, "benchmark"), _text(fields, "command"),
               _object(fields, "arguments"), _object(fields, "machine"))
     if type(run.machine.get("usable cores", 0)) is not int:
-        raise ValueError("'usable cores' is no integer")
+        raise ValueError("'usable cores' is not an integer")
     return run
 
 
@@ -233,14 +234,14 @@ def _row(fields: dict[str, object], runs: Mapping[str, Run]) -> Row:
 def _text(fields: Mapping[str, object], name: str) -> str:
     value = fields[name]
     if not isinstance(value, str):
-        raise ValueError(f"'{name}' is no text")
+        raise ValueError(f"'{name}' is not a text")
     return value
 
 
 def _object(fields: Mapping[str, object], name: str) -> dict[str, object]:
     value = fields[name]
     if not isinstance(value, dict):
-        raise ValueError(f"'{name}' is no object")
+        raise ValueError(f"'{name}' is not an object")
     return value
 
 
@@ -252,7 +253,7 @@ def _curve(value: object) -> Curve:
 
 
 def _is_number(value: object) -> bool:
-    """A number that a plot can show: finite, and not larger than a float holds."""
+    """Return whether a plot can show the value: a finite number, not larger than a float holds."""
     if isinstance(value, float):
         return math.isfinite(value)
     return type(value) is int and abs(value) < 1 << 63

@@ -1,13 +1,13 @@
-"""What a broker of many queues costs that nobody uses: its start, its room on disk, its descriptors, maps and idle CPU.
+"""Cost of many unused queues in a broker: its start, its space on disk, its descriptors, maps and idle CPU.
 
     python -m tests.bench.scale [--topics 100] [--queues 8] [--messages 1] [--rounds 1] [--idle 10] [--folder F]
                                 [--only java|rmqha] [--slave] [--json F]
 
-Each kind has a store of its own, made from the same log: `--messages` in each of `--queues` queues of `--topics`
-topics. Its first start builds the queues and is not counted. A round is, of each kind in turn, a start behind a clean
-stop, `--idle` seconds without any client, kill -9, and the start behind that; the medians are printed. "Ready" is from
-the start of the process to its "boot success". With `--slave` a name server and a slave that has all queues run beside
-the master, before kill -9: both are idle for `--idle` seconds once more.
+Each kind has its own store, made from the same log: `--messages` messages in each of `--queues` queues of `--topics`
+topics. Its first start builds the queues and is not counted. In a round each kind in turn starts after a clean stop,
+runs for `--idle` seconds without any client, is killed with kill -9, and starts again. The medians are printed. "Ready"
+is the time from the start of the process to its "boot success". With `--slave`, a name server and a slave with all
+queues run beside the master before kill -9: both are idle for another `--idle` seconds.
 """
 import argparse
 import json
@@ -31,15 +31,16 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 
 _START_LIMIT_MS = 1_800_000
 _STOP_LIMIT_S = 600
-_SETTLED_S = 15  # the slave has its topics, offsets and groups, and both have dispatched
+# By then the slave has its topics, offsets and groups, and both have dispatched.
+_SETTLED_S = 15
 _HOST = layout.host_to_bytes(("10.0.0.1", 10911))
 _LOG_FILE = 256 << 20
-# A small index: what grows with the queues is looked at
+# A small index: the benchmark is about costs that grow with the queues.
 _SETTINGS = {**DEFAULT_STORE, "mappedFileSizeCommitLog": _LOG_FILE, "maxHashSlotNum": 100_000, "maxIndexNum": 400_000}
 
 
 def _records(topics: int, queues: int, messages: int) -> Iterator[bytes]:
-    """One behind the other, from offset 0 on: a message of each queue, then the next one of each."""
+    """Yield adjacent records from offset 0 on: one message of each queue, then the next one of each."""
     now, begin, body = int(time.time() * 1000), 0, b"b" * 100
     crc = zlib.crc32(body) & 0x7FFF_FFFF
     for index in range(messages):
@@ -53,7 +54,7 @@ def _records(topics: int, queues: int, messages: int) -> Iterator[bytes]:
 
 
 def make_log(folder: Path, topics: int, queues: int, messages: int) -> None:
-    """The log: one file, as large as its records need."""
+    """Write the log: one file, as large as its records need."""
     folder.mkdir(parents=True)
     with open(folder / f"{0:020d}", "wb") as file:
         for record in _records(topics, queues, messages):
@@ -64,7 +65,7 @@ def make_log(folder: Path, topics: int, queues: int, messages: int) -> None:
 
 
 def make_topics(store: Path, topics: int, queues: int) -> None:
-    """The topics of `make_log`, as the broker's configuration of them."""
+    """Write the topics of `make_log` as the broker's topic configuration."""
     table = {name: {"order": False, "perm": 6, "readQueueNums": queues, "topicFilterType": "SINGLE_TAG",
                     "topicName": name, "topicSysFlag": 0, "writeQueueNums": queues}
              for name in map("scale_{:05d}".format, range(topics))}
@@ -75,13 +76,13 @@ def make_topics(store: Path, topics: int, queues: int) -> None:
 
 
 def disk_bytes(folder: Path) -> int:
-    """What the file system has reserved for the files below a folder."""
+    """Return the bytes that the file system has reserved for the files below a folder."""
     return sum(os.lstat(os.path.join(path, name)).st_blocks * 512
                for path, _folders, names in os.walk(folder) for name in names)
 
 
 class Broker:
-    """One kind's broker with its store, and what was measured of it."""
+    """One kind's broker with its store and its measurements."""
 
     def __init__(self, kind: str, folder: Path, arguments: argparse.Namespace) -> None:
         self.kind = kind
@@ -104,14 +105,14 @@ class Broker:
         return time.monotonic() - begin
 
     def build(self) -> None:
-        """The first start: queues and index are built from the log."""
+        """Start for the first time: queues and index are built from the log."""
         if self._namesrv is not None:
             self._namesrv.start()
         self._note("build s", self._start())
         self._node.stop(_STOP_LIMIT_S)
 
     def round(self) -> None:
-        """A start behind a clean stop, and one behind kill -9."""
+        """Measure a start after a clean stop, and one after kill -9."""
         self._note("clean s", self._start())
         self._look()
         if self._slave is not None:
@@ -124,7 +125,7 @@ class Broker:
         self._note("queues MiB", disk_bytes(self._node.store / "consumequeue") / (1 << 20))
 
     def _look_at_both(self, slave: BrokerNode) -> None:
-        for again in (False, True):  # the new files of its queues are flushed by its stop
+        for again in (False, True):  # its stop flushes the new files of its queues
             slave.start(_START_LIMIT_MS)
             self._node.wait_for_slave()
             time.sleep(_SETTLED_S)
@@ -147,7 +148,7 @@ class Broker:
         self._note("RSS MiB", process.memory_info().rss / (1 << 20))
 
     def stop(self) -> None:
-        """Whatever has happened, nothing is left."""
+        """Stop everything, whatever has happened."""
         for server in (self._node, self._slave, self._namesrv):
             if server is not None:
                 server.kill()
@@ -159,7 +160,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def measure(folder: Path, arguments: argparse.Namespace, results: Results) -> None:
-    """All rounds, and the table of the medians."""
+    """Run all rounds, and print the table of the medians."""
     kinds = [kind for kind in KINDS if arguments.only in (None, kind)]
     brokers = [Broker(kind, folder / kind, arguments) for kind in kinds]
     try:
@@ -182,14 +183,14 @@ def measure(folder: Path, arguments: argparse.Namespace, results: Results) -> No
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--topics", type=int, default=100)
-    parser.add_argument("--queues", type=int, default=8, help="of each topic")
-    parser.add_argument("--messages", type=int, default=1, help="of each queue")
+    parser.add_argument("--queues", type=int, default=8, help="queues of each topic")
+    parser.add_argument("--messages", type=int, default=1, help="messages of each queue")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--idle", type=float, default=10.0, help="seconds")
-    parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
+    parser.add_argument("--folder", help="folder for the stores (default: the system's temporary folder)")
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--slave", action="store_true")
     add_json(parser)

@@ -1,12 +1,12 @@
-"""How many messages per second the official Java client gets acknowledged: rmqha's servers against the real ones.
+"""Messages per second that the official Java client gets acknowledged: rmqha's servers against the real ones.
 
     python -m tests.bench.send [--count 20000] [--sizes 1024] [--threads 16] [--rounds 3] [--roles SYNC_MASTER]
                                [--json F]
 
-Servers and client share the machine, so the figures are of this machine and load; the ratio is what counts. Rounds of
-the two kinds alternate, and so does which of them goes first; the median of each kind is printed, with the least and
-the most, and the latency of one send (median and 99th percentile of the median round). The ratio is the median of the
-rounds' own ratios, with its quartiles: a machine that is slow for a minute is so for both kinds. One thread sends a
+Servers and client share the machine, so the figures hold for this machine and load only; the ratio is what counts.
+Rounds of the two kinds alternate, and so does which kind goes first. The output has the median of each kind, with
+minimum and maximum, and the latency of one send (median and p99 of the median round). The ratio is the median of the
+rounds' own ratios, with its quartiles: a machine that is slow for a minute is slow for both kinds. One thread sends a
 quarter of the count.
 """
 import argparse
@@ -30,7 +30,7 @@ ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
 
 
 class Cluster:
-    """Name server, master and slave of one kind, with one topic."""
+    """A name server, a master and a slave of one kind, with one topic."""
 
     def __init__(self, kind: str, role: str, folder: Path, driver: JavaDriver, stack: ExitStack) -> None:
         self.driver = driver
@@ -54,7 +54,7 @@ class Cluster:
 
 
 class _running:  # used like a function
-    """Start a server, and end it."""
+    """Start a server, and stop it at the end."""
 
     def __init__(self, node) -> None:
         self.node = node
@@ -86,12 +86,12 @@ def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder
 
 
 def rate(timing: Timing) -> float:
-    """Acknowledged messages per second."""
+    """Return acknowledged messages per second."""
     return timing.acknowledged / timing.seconds
 
 
 def report(name: str, seen: dict[str, list[Timing]]) -> None:
-    """The median round of each kind, and the ratio of the rates, round by round."""
+    """Print the median round of each kind, and the ratio of the rates, round by round."""
     medians = {}
     for kind, timings in seen.items():
         ordered = sorted(timings, key=rate)
@@ -106,7 +106,8 @@ def report(name: str, seen: dict[str, list[Timing]]) -> None:
 
 
 def note(results: Results, seen: dict[str, list[Timing]], **case: str | int) -> None:
-    """Rates and latencies of all rounds; of shares as rare as the slowest sends, the slowest alone."""
+    """Record rates and latencies of all rounds. Shares of latencies for which there are too few sends are left out,
+    except the slowest."""
     for kind, timings in seen.items():
         results.row(kind, "rate", "msg/s", map(rate, timings), **case)
         results.row(kind, "latency", "ms", [
@@ -115,7 +116,7 @@ def note(results: Results, seen: dict[str, list[Timing]], **case: str | int) -> 
 
 
 def say(text: str) -> None:
-    """One line, at once."""
+    """Print one line immediately."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

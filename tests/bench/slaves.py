@@ -1,14 +1,13 @@
-"""What a second, a fourth and an eighth slave cost a master: the same sends, rmqha's master beside the real one.
+"""Cost of a second, a fourth and an eighth slave to a master: the same sends, rmqha's master beside the real one.
 
     python -m tests.bench.slaves [--slaves 1 4 8] [--threads 16] [--count 20000] [--rounds 3] [--roles SYNC_MASTER]
                                  [--json F]
 
-The slaves are raw sockets in one process (`tests/support/raw_remoting.py`), which throw away what they get and report
-its
-end: master, senders and slaves share the machine, and the master is what is measured. Each kind has one master; in each
-round each number of slaves is connected to it in turn, and the Java client sends. Printed are the median round's rate
-and latency, the CPU time per message of the master, of the slaves' process and of the client, and the rate as a part of
-that with the first number of slaves, round by round.
+The slaves are raw sockets in one process (`tests/support/raw_remoting.py`), which discard what they receive and report
+its end. Master, senders and slaves share the machine; the master is what is measured. Each kind has one master. In each
+round each number of slaves is connected to it in turn, and the Java client sends. The output has the median round's
+rate and latency, the CPU time per message of the master, of the slaves' process and of the client, and the rate
+relative to that with the first number of slaves, round by round.
 """
 import argparse
 import os
@@ -39,7 +38,7 @@ _READY_MS = 30_000
 
 @dataclass(frozen=True)
 class Seen:
-    """One round of one number of slaves; microseconds of CPU per message."""
+    """One round with one number of slaves; CPU is in microseconds per message."""
 
     timing: Timing
     master_us: float
@@ -48,7 +47,7 @@ class Seen:
 
 
 class Master:
-    """Name server and master of one kind, without slaves."""
+    """A name server and a master of one kind, without slaves."""
 
     def __init__(self, kind: str, role: str, folder: Path, driver: JavaDriver, stack: ExitStack) -> None:
         self.driver = driver
@@ -59,7 +58,7 @@ class Master:
         self.sent = 0
 
     def measure(self, slaves: int, count: int, size: int, threads: int) -> Seen:
-        """Send `count` messages of `size` bytes while so many slaves follow."""
+        """Send `count` messages of `size` bytes while that number of slaves is connected."""
         with self._slaves(slaves) as process:
             load = Workload("bench", count, [size], first=self.sent)
             self.sent += count
@@ -73,9 +72,9 @@ class Master:
 
     @contextmanager
     def _slaves(self, count: int) -> Iterator[subprocess.Popen]:
-        wait_until(lambda: not self.node.slaves_connected(), _READY_MS, "the slaves before are gone")
+        wait_until(lambda: not self.node.slaves_connected(), _READY_MS, "the previous slaves are gone")
         with RawClient(self.node.address) as client:
-            wait_until(lambda: runtime(client)[0] >= 0, _READY_MS, "the master tells its offset")
+            wait_until(lambda: runtime(client)[0] >= 0, _READY_MS, "the master reports its offset")
             end = runtime(client)[0]
         command = [sys.executable, "-m", "tests.support.raw_remoting", str(self.node.ha_port), str(count), str(end)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -92,7 +91,7 @@ def _cpu_us(pid: int) -> float:
 
 
 def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder: Path, results: Results) -> None:
-    """Alternate between the kinds and the numbers of slaves; print each number's median round."""
+    """Alternate between the kinds and the numbers of slaves; print the median round of each number."""
     with ExitStack() as stack:
         masters = {kind: Master(kind, role, folder / f"{role}-{kind}", driver, stack) for kind in KINDS}
         for master in masters.values():
@@ -114,7 +113,7 @@ def compare(role: str, arguments: argparse.Namespace, driver: JavaDriver, folder
 
 
 def report(name: str, seen: list[Seen], least: list[Seen]) -> None:
-    """The median round, and its rate as a part of that with the least slaves."""
+    """Print the median round, and its rate as a part of that with the fewest slaves."""
     ordered = sorted(seen, key=lambda one: rate(one.timing))
     middle = ordered[len(ordered) // 2].timing
     parts = [rate(one.timing) / rate(first.timing) for one, first in zip(seen, least, strict=True)]
@@ -129,14 +128,14 @@ def report(name: str, seen: list[Seen], least: list[Seen]) -> None:
 
 
 def note(results: Results, kind: str, seen: list[Seen], **case: str | int) -> None:
-    """Rates of all rounds, and the CPU of each part per message."""
+    """Record the rates of all rounds, and the CPU of each part per message."""
     results.row(kind, "rate", "msg/s", [rate(one.timing) for one in seen], **case)
     for part in ("master", "slaves", "client"):
         results.row(kind, f"CPU of the {part} per message", "us", [getattr(one, f"{part}_us") for one in seen], **case)
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--slaves", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--count", type=int, default=20_000)

@@ -1,13 +1,15 @@
-"""How long a broker takes to start over a large store: the real one, rmqha, and the ratio of their rates.
+"""Benchmark of a broker's start over a large store: the real one, rmqha, and the ratio of their rates.
 
     python -m tests.bench.startup [--count 3000000] [--body 100] [--segments 10] [--rounds 3] [--folder F]
                                   [--only rebuild|clean] [--json F]
 
-`rebuild`: consume queues and index are deleted, and built from the log before the broker says "boot success". `clean`:
-everything is there, the broker was stopped well; `--segments` files of 1 GiB. Both kinds start on the same files, one
-behind the other, from the page cache; the median of each kind is printed. A start over an empty store is measured
-beside them, so that the cost of the store itself can be seen. After a rebuild the consume queues of both kinds are
-compared; the index is as large as its 4.9 default (5,000,000 slots, 20,000,000 entries a file).
+`rebuild`: consume queues and index are deleted, and are built from the log before the broker prints "boot success".
+
+`clean`: everything is there, and the broker was stopped cleanly; there are `--segments` files of 1 GiB.
+
+Both kinds start on the same files, one after the other, from the page cache; the median of each kind is printed. A
+start over an empty store is measured beside them, to show the cost of the store itself. After a rebuild the consume
+queues of both kinds are compared; the index has its 4.9 default size (5,000,000 slots, 20,000,000 entries per file).
 """
 import argparse
 import hashlib
@@ -27,14 +29,14 @@ from tests.support import real_rocketmq
 from tests.support.nodes import BrokerNode
 
 GIB = 1 << 30
-# As the broker's own defaults.
+# The broker's defaults.
 DEFAULT_STORE = {"mappedFileSizeCommitLog": GIB, "mappedFileSizeConsumeQueue": 300_000 * 20,
                  "maxHashSlotNum": 5_000_000, "maxIndexNum": 20_000_000, "diskMaxUsedSpaceRatio": 95}
 _START_LIMIT_MS = 1_800_000
 
 
 def start_seconds(kind: str, folder: Path) -> float:
-    """From the start of the process to its "boot success"; the broker is stopped again, well."""
+    """Return the seconds from the start of the process to its "boot success"; then stop the broker cleanly."""
     broker = BrokerNode(kind, folder, None, **DEFAULT_STORE)
     begin = time.monotonic()
     try:
@@ -46,7 +48,7 @@ def start_seconds(kind: str, folder: Path) -> float:
 
 
 def forget_built(store: Path) -> None:
-    """Delete what a broker can build from the log."""
+    """Delete everything that a broker can build from the log."""
     for name in ("consumequeue", "index", "checkpoint", "config"):
         path = store / name
         if path.is_dir():
@@ -56,7 +58,7 @@ def forget_built(store: Path) -> None:
 
 
 def digest_of_queues(store: Path) -> str:
-    """One hash over all consume queue files and their places."""
+    """Return one hash over all consume queue files and their places."""
     digest = hashlib.sha256()
     for file in sorted((store / "consumequeue").rglob("*")):
         if file.is_file():
@@ -65,13 +67,13 @@ def digest_of_queues(store: Path) -> str:
 
 
 def say(text: str) -> None:
-    """One line, at once."""
+    """Print one line immediately."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def report(name: str, count: int, seconds: dict[str, list[float]], unit: str) -> None:
-    """The medians and the ratio of the rates."""
+    """Print the medians and the ratio of the rates."""
     medians = {kind: statistics.median(values) for kind, values in seconds.items()}
     for kind in KINDS:
         times = ", ".join(f"{value:.2f}" for value in seconds[kind])
@@ -80,13 +82,13 @@ def report(name: str, count: int, seconds: dict[str, list[float]], unit: str) ->
 
 
 def note(results: Results, seconds: dict[str, list[float]], **case: str | int) -> None:
-    """All rounds."""
+    """Record all rounds."""
     for kind, values in seconds.items():
         results.row(kind, "start", "s", values, **case)
 
 
 def measure_empty(folder: Path, rounds: int, results: Results) -> None:
-    """Starts over a store that is not there yet."""
+    """Measure starts over a store that does not exist yet."""
     seconds = {kind: [] for kind in KINDS}
     for number in range(rounds):
         for kind in KINDS:
@@ -96,7 +98,7 @@ def measure_empty(folder: Path, rounds: int, results: Results) -> None:
 
 
 def measure_rebuild(folder: Path, count: int, body: int, rounds: int, results: Results) -> None:
-    """Starts that build consume queues and index."""
+    """Measure starts that build consume queues and index."""
     node, begin = folder / "rebuild", time.monotonic()
     made = make_commit_log(node / "store" / "commitlog", count, body, GIB)
     say(f"rebuild  {made.count:,} messages, {made.size / GIB:.2f} GiB, made in {time.monotonic() - begin:.0f} s")
@@ -114,7 +116,7 @@ def measure_rebuild(folder: Path, count: int, body: int, rounds: int, results: R
 
 
 def measure_clean(folder: Path, segments: int, rounds: int, results: Results) -> None:
-    """Starts over a store with nothing to do."""
+    """Measure starts over a store with nothing to do."""
     node = folder / "clean"
     body = 4096
     made = make_commit_log(node / "store" / "commitlog", segments * GIB // (body + 300), body, GIB)
@@ -131,13 +133,13 @@ def measure_clean(folder: Path, segments: int, rounds: int, results: Results) ->
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=3_000_000)
     parser.add_argument("--body", type=int, default=100)
     parser.add_argument("--segments", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", help="where the stores are made (default: the system's temporary folder)")
+    parser.add_argument("--folder", help="folder for the stores (default: the system's temporary folder)")
     parser.add_argument("--only", choices=("rebuild", "clean"))
     add_json(parser)
     arguments = parser.parse_args()

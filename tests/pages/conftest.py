@@ -1,4 +1,4 @@
-"""Fixtures for pages that are run: the fresh clone of this test run, and machines that have it."""
+"""Fixtures for running the pages: the fresh clone of this test run, and machines that have it."""
 import contextlib
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ from tests.pages.shell import fresh as made
 
 @pytest.fixture(scope="session")
 def fresh(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Fresh:
-    """The clone, which all processes of a test run share."""
+    """The fresh clone, shared by all processes of a test run."""
     base = tmp_path_factory.getbasetemp()
     return made((base.parent if hasattr(request.config, "workerinput") else base) / "pages-of-this-run")
 
@@ -38,13 +38,13 @@ def make_machine(fresh: Fresh, tmp_path: Path) -> Iterator[Callable[[str], Machi
 
 @pytest.fixture
 def machine(make_machine: Callable[[], Machine]) -> Machine:
-    """One reader's machine."""
+    """The machine of one reader."""
     return make_machine()
 
 
 @pytest.fixture
 def make_hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
-    """make_hosts(addresses, places=...) -> hosts, which end with the test."""
+    """make_hosts(addresses, places=...) -> hosts, which are closed when the test ends."""
     reason = guided.why_not()
     if reason is not None:
         unavailable(reason)
@@ -54,7 +54,8 @@ def make_hosts(tmp_path: Path) -> Iterator[Callable[..., Hosts]]:
 
 @pytest.fixture
 def walk_of(fresh: Fresh, make_hosts: Callable[..., Hosts], tmp_path: Path) -> Iterator[Callable[..., Guided]]:
-    """walk_of(guide, addresses, own_clone=...) -> the walk of docs/how-to; `own_clone`: it may change this copy."""
+    """walk_of(guide, addresses, own_clone=...) -> the walk of docs/how-to; `own_clone`: the path of a copy of the
+    clone that it may change."""
     with contextlib.ExitStack() as made:
         def walk(guide: str, *addresses: str, own_clone: Path | None = None) -> Guided:
             if own_clone is not None:

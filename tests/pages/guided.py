@@ -1,4 +1,4 @@
-"""A how-to guide, walked through block by block as its operator does, at hosts with the state that it assumes."""
+"""Run a how-to guide block by block as its operator does, at hosts with the state that the guide assumes."""
 import contextlib
 import functools
 import os
@@ -28,9 +28,9 @@ from tests.support.wait import wait_until
 
 # Hosts of the pages, 10.0.0.1 and so on: each has its own network, processes, /etc/rocketmq, /data and home.
 #
-# A host has namespaces of its own for network, mounts, processes and host name. Its root is a tmpfs with the folders
-# of this machine but for those that are the host's; these lie in a folder of the test, where it can look at them and
-# change them. A bridge joins the hosts. Without root the same is made in a user namespace, where the kernel allows it.
+# A host has its own namespaces for network, mounts, processes and host name. Its root is a tmpfs with the folders of
+# this machine, except those that belong to the host; these are in a folder of the test, which can read and change
+# them. A bridge joins the hosts. Without root the same is built in a user namespace, where the kernel allows it.
 
 _TOOLS = ("ip", "unshare", "nsenter", "chroot", "mount")
 _OWN = ("etc/rocketmq", "data", "operator")  # folders of a host
@@ -42,8 +42,8 @@ ip link set lan up
 echo ready
 exec sleep infinity
 """
-# $1: the folder of the host's own folders, $2: the folder of those that all have, $3: its name; then pairs: a folder,
-# and what is to be seen at its place
+# $1: the parent of the host's own folders, $2: the folder shared by all hosts, $3: the host's name; then pairs: a
+# folder, and the path to mount in its place.
 _ROOT = """set -e
 hostname "$3"
 mount -t tmpfs -o mode=755 host /mnt
@@ -83,7 +83,7 @@ def _ended(process: subprocess.Popen) -> None:
 
 
 class Host:
-    """One host; `folder` has its files, as /etc/rocketmq and /data are seen there."""
+    """One host; its files (/etc/rocketmq, /data) are below `folder`."""
 
     def __init__(self, address: str, folder: Path, shared: Path, bridge: list[str],
                  places: Mapping[Path, Path]) -> None:
@@ -107,18 +107,18 @@ class Host:
         self._first = first.pid  # its process 1
 
     def path(self, path: str) -> Path:
-        """Where a file of the host is for the test."""
+        """Return where the test finds a file of the host."""
         own = next((own for own in _OWN if path.strip("/").startswith(own)), None)
-        assert own is not None, f"{path} is not in a folder of the host's own: {_OWN}"
+        assert own is not None, f"{path} is not in one of the host's own folders: {_OWN}"
         return self.folder / path.strip("/")
 
     def inside(self, cwd: str = "/") -> list[str]:
-        """The begin of a command that runs there."""
+        """Return the beginning of a command line that runs a command at this host."""
         return ["nsenter", "-t", str(self._first), *_USER, "-m", "-n", "-p", "-u", "-r", "env", "-i", "-C", cwd,
                 *(f"{name}={value}" for name, value in environment(Path(HOME)).items())]
 
     def join(self) -> None:
-        """Connect it to the bridge."""
+        """Connect the host to the bridge."""
         _run(*self._bridge, "ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns",
              str(self._first))
         _run(*self._bridge, "ip", "link", "set", self._cable, "master", "lan", "up")
@@ -127,18 +127,18 @@ class Host:
 
     @contextlib.contextmanager
     def unplugged(self) -> Iterator[None]:
-        """Have its network cable pulled out for a while."""
+        """Unplug the host's network cable for a while."""
         _run(*self._bridge, "ip", "link", "set", self._cable, "down")
         yield
         _run(*self._bridge, "ip", "link", "set", self._cable, "up")
 
     def processes(self) -> list[psutil.Process]:
-        """Return what runs there, whoever has started it."""
+        """Return all processes that run at the host, whoever started them."""
         here = _namespace(self._first)
         return [each for each in psutil.process_iter() if here and _namespace(each.pid) == here]
 
     def close(self) -> None:
-        """End it, with all that runs there."""
+        """End the host and everything that runs there."""
         _ended(self._process)
 
 
@@ -190,10 +190,11 @@ _USER = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
 
 
 def _namespace(process: int) -> str | None:
-    """Return the namespace of processes in which a process is; None when it has ended."""
+    """Return the namespace that a process is in; None when it has ended."""
     try:
         return os.readlink(f"/proc/{process}/ns/pid")
-    except OSError:  # ended, or somebody else's
+    # The process has ended or belongs to another user.
+    except OSError:
         return None
 
 
@@ -206,7 +207,7 @@ def _run(*command: str) -> str:
 
 @functools.cache
 def why_not() -> str | None:
-    """The reason why there can't be hosts here; None when there can."""
+    """Return the reason why hosts can't be set up here; None when they can."""
     missing = not_installed(*_TOOLS)
     if missing is not None:
         return missing
@@ -219,35 +220,37 @@ def why_not() -> str | None:
 
 
 def _reaches(host: Host, address: str) -> bool:
-    """Whether a connection is refused, rather than lost."""
+    """Return whether a connection is refused rather than lost."""
     done = subprocess.run([*host.inside(), "bash", "-c", f"exec 3<>/dev/tcp/{address}/1"], capture_output=True,
                           text=True, timeout=600, check=False)
     return "refused" in done.stderr
 
 
-# A how-to guide, walked through block by block as its operator does, at hosts of `tests.pages.guided`.
+# A how-to guide, run block by block as its operator does, at hosts of `tests.pages.guided`.
 #
-# A scenario takes the blocks of a page in their order and says of each at which host it is typed, or which file is
-# edited; a block that nobody took fails it, and so does a block under another heading than the scenario's. Commands
-# are typed as they stand: servers each in a terminal of their own, `--watch` until it shows what the page shows.
+# A scenario takes the blocks of a page in their order and says at which host each is typed, or which file is edited. A
+# block that is not taken fails it, and so does a block under another heading than the scenario's. Commands are typed
+# exactly as the page has them: each server in its own terminal, `--watch` until it shows what the page shows.
 
 LIMIT_MS = 120_000
 READY = "boot success"
 _SERVERS = ("bin/mqbroker", "bin/mqnamesrv", "bin/mqcontroller")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-_CLEARED = "\x1b[H"  # where a terminal's next picture begins
+# A terminal's next screen begins here.
+_CLEARED = "\x1b[H"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# Offsets and sizes follow from how many messages were sent and how long they are; counts of replicas, say, stay.
+# Offsets and sizes depend on the number and length of the messages sent; small numbers, such as counts of replicas, do
+# not.
 OFFSET = Differs(r"(?<![\w.:])\d[\d,]{2,}(?![\w.]|:\S)", "<offset>")
 SIZE = Differs(r"(?<![\w.])[\d,.]+ (?:B|KiB|MiB)(?![\w/])", "<size>")
-# How far a slave has got with comparing its log is another thing at each look.
+# The progress of a slave that compares its log differs at every poll.
 SCRUBBING = Differs(r"scrubbing [A-Z]+; round .*", "scrubbing <where>")
-# "1 min 3 s" is as long a time as "1.9 s", for a reader.
+# To a reader, "1 min 3 s" is a duration just as "1.9 s" is.
 LONGER = Differs(r"<duration> <duration>", "<duration>")
 
 
 class Terminal:
-    """A shell at a host, which stays."""
+    """A shell that stays open at a host."""
 
     def __init__(self, host: Host, folder: Path) -> None:
         self.host = host
@@ -257,7 +260,7 @@ class Terminal:
         self._number = 0
 
     def type(self, text: str) -> tuple[int, str]:
-        """Run lines; return the exit code of the last, and what they print."""
+        """Run lines; return the exit code of the last, and their output."""
         self._number += 1
         end = f"end of command {self._number}:"
         self._process.stdin.write(f"{{ {text}\n}} </dev/null\nprintf '\\n{end} %d\\n' $?\n")
@@ -275,11 +278,11 @@ class Terminal:
         raise AssertionError(f"{self.host.address}: the shell ended, or was too slow, at {text!r}:\n{''.join(said)}")
 
     def environment(self) -> dict[str, str]:
-        """Return its exported variables."""
+        """Return the exported variables of the shell."""
         return dict(line.split("=", 1) for line in self.type("env -0")[1].split("\0") if "=" in line)
 
     def close(self) -> None:
-        """End it."""
+        """End the shell."""
         self._process.kill()
         self._process.wait(240)
         for stream in (self._process.stdin, self._process.stdout):
@@ -287,7 +290,7 @@ class Terminal:
 
 
 class Running:
-    """A command in a terminal of its own, that stays in the foreground: a server, or what is watched."""
+    """A command that stays in the foreground of its own terminal: a server, or something watched."""
 
     def __init__(self, host: Host, command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
         self.host, self.command = host, command
@@ -305,15 +308,16 @@ class Running:
             while True:
                 try:
                     self._said += source.read(1 << 16) or b""
-                except OSError:  # EIO: nobody has the other end any more
+                # EIO: the other end is closed.
+                except OSError:
                     return
 
     def said(self) -> str:
-        """Return what it has printed."""
+        """Return the output so far."""
         return bytes(self._said).decode("utf-8", "replace").replace("\r\n", "\n")
 
     def wait_for(self, is_shown: Callable[[str], object], what: str) -> str:
-        """Wait until what it has printed is so; fail when it ends before."""
+        """Wait until the output satisfies `is_shown`; fail when the command ends first."""
         def seen() -> bool:
             if is_shown(self.said()):
                 return True
@@ -328,7 +332,7 @@ class Running:
         return self.said()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Send a signal, unless it has ended, and wait for the end."""
+        """Send a signal, unless the command has ended, and wait for its end."""
         if self._process.poll() is None:
             for process in psutil.Process(self._process.pid).children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -341,11 +345,12 @@ class Running:
 
 
 class Guided:
-    """The way of an operator through a page."""
+    """An operator's walk through a page."""
 
     def __init__(self, name: str | page.Page, hosts: Hosts, clone: Path) -> None:
         self.hosts, self.clone = hosts, clone
-        self.reads: dict[str, str] = {}  # what the page has -> what the reader has in its place
+        # Maps a text of the page to the text that the reader has in its place.
+        self.reads: dict[str, str] = {}
         self._page = page.read(name) if isinstance(name, str) else name
         self._headings = headings_of(self._page)
         self._next = 0
@@ -356,11 +361,11 @@ class Guided:
 
     def types(self, heading: str, at: str, codes: Mapping[str, int] | None = None,
               again: Mapping[str, str] | None = None, differs: Sequence[Differs] = (), until: str = "") -> str:
-        """Type the next block at a host, and compare what it prints with the text that the page shows below it.
+        """Type the next block at a host, and compare its output with the text that the page shows below it.
 
-        `codes`: begins of lines -> their exit codes, where these are not 0. `again`: begins of lines that are typed
-        until the exit code is that and a pattern is printed, as an operator does who waits; "" for the page's text.
-        `until`: what a `--watch` has to show where the page shows no text. Returns what was printed.
+        `codes`: beginnings of lines -> their exit codes, where these are not 0. `again`: beginnings of lines that are
+        typed again until the exit code matches and a pattern is printed, as an operator does who waits; "" for the
+        page's text. `until`: a text that `--watch` has to show where the page shows none. Returns the output.
         """
         block = self._take(heading, "bash")
         shown = self._read(self._take(heading, "text").text) if self._is_next("text") else None
@@ -377,17 +382,17 @@ class Guided:
         return self.tool(at, self._take(heading, "bash").text)
 
     def types_at(self, at: str, block: page.Block) -> None:
-        """Type a block that was taken at a host, as it is typed at others."""
+        """Type a block at a host that was already taken at another one."""
         for line in block.commands():
             self._line(line, at, _Typing(None, (), {}, {}, ""))
 
     def types_each(self, heading: str, hosts: Sequence[str]) -> None:
-        """Type the next block, each of its lines at another host."""
+        """Type the next block, each of its lines at a different host."""
         for line, at in zip(self._take(heading, "bash").commands(), hosts, strict=True):
             self._line(line, at, _Typing(None, (), {}, {}, ""))
 
     def edits(self, heading: str, at: str, file: str) -> str:
-        """Write the lines of the next block into a file, which the prose above it names; return the lines."""
+        """Write the lines of the next block into a file named by the prose above it; return the lines."""
         block = self._take(heading, "properties")
         assert file in block.prose, f"{block.place}: the prose does not name {file}"
         set_lines(self.hosts[at].path(file), block.text)
@@ -398,36 +403,37 @@ class Guided:
         set_lines(self.hosts[at].path(file), lines)
 
     def block(self, heading: str, kind: str) -> page.Block:
-        """Take the next block, for what a scenario does in its own way."""
+        """Take the next block, for a scenario that handles it in its own way."""
         return self._take(heading, kind)
 
     def page_has(self, pattern: str) -> str:
-        """Return what matches a pattern in the page's blocks: one text, maybe more than once."""
+        """Return the match of a pattern in the page's blocks, which has to be one text, though it may occur several
+        times."""
         (text,) = {found for block in self._page.blocks for found in re.findall(pattern, block.text)}
         return text
 
     def done(self) -> None:
         """Fail when a block was not taken."""
         left = [block.place for block in self._page.blocks[self._next:]]
-        assert not left, f"the scenario leaves out: {left}"
+        assert not left, f"the scenario has left out: {left}"
 
-    # what the page assumes, or says in words
+    # Things that the page assumes, or says in prose.
 
     def starts(self, at: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Running:
-        """Start a server in a terminal of its own; return when it is ready."""
+        """Start a server in its own terminal; return when it is ready."""
         made = Running(self.hosts[at], list(command), self.clone, environment or {})
         made.wait_for(lambda said: READY in said, repr(READY))
         return made
 
     def tool(self, at: str, line: str, stdin: str = "") -> str:
-        """Run a line in a shell of its own; it has to succeed."""
+        """Run a line in its own shell; it has to succeed."""
         done = subprocess.run([*self.hosts[at].inside(cwd=str(self.clone)), "NAMESRV_ADDR=10.0.0.1:9876", "bash", "-c",
                                line], text=True, capture_output=True, timeout=LIMIT_MS / 1000, check=False, input=stdin)
         assert done.returncode == 0, f"{at}: {line}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 
     def until(self, at: str, line: str, wanted: str) -> str:
-        """Run a line until a pattern is in what it prints, whatever its exit code."""
+        """Run a line again and again until its output matches a pattern, whatever its exit code."""
         printed: list[str] = []
 
         def seen() -> bool:
@@ -447,7 +453,7 @@ class Guided:
         self.close()
 
     def close(self) -> None:
-        """End the terminals; what runs at the hosts ends with these."""
+        """Close the terminals; everything running at the hosts ends with them."""
         for terminal in self._terminals.values():
             terminal.close()
 
@@ -480,7 +486,8 @@ class Guided:
         return said
 
     def _typed(self, line: str, at: str) -> tuple[int, str]:
-        """Type a line; mqadmin, which ends with 0 when it fails, as the original does, has failed when it complains."""
+        """Type a line. mqadmin exits with 0 even when it fails, as the original does: it has failed when it prints
+        an error."""
         if not line.startswith("bin/mqadmin "):
             return self._terminal(at).type(line)
         code, said = self._terminal(at).type(f"{{ {line}\n}} 2>~/errors")
@@ -488,7 +495,7 @@ class Guided:
         return code or int(bool(errors)), said + errors
 
     def _watch(self, line: str, at: str, typing: "_Typing") -> str:
-        """Watch until the page's text is there; then press Ctrl-C."""
+        """Watch until the page's text appears; then press Ctrl-C."""
         watched = Running(self.hosts[at], ["bash", "-c", line], self.clone, self._terminal(at).environment())
 
         def picture(said: str) -> str:
@@ -498,7 +505,7 @@ class Guided:
             if typing.shown is None:
                 return re.search(typing.until, picture(said)) is not None
             return not output.wrong_with(f"...\n{typing.shown}", picture(said), typing.differs)
-        assert typing.shown or typing.until, f"{line}: what is it to show?"
+        assert typing.shown or typing.until, f"{line}: neither the page nor the scenario says what it shows"
         watched.wait_for(is_shown, typing.shown or typing.until)
         watched.stop(signal.SIGINT)
         return typing.shown or ""
@@ -528,7 +535,7 @@ class Guided:
 
 
 class _Typing:
-    """How one block is typed: what the page shows, and what a scenario says of single lines."""
+    """The expectations for one block: what the page shows, and what a scenario adds for single lines."""
 
     def __init__(self, shown: str | None, differs: tuple[Differs, ...], codes: dict[str, int], again: dict[str, str],
                  until: str) -> None:
@@ -541,7 +548,7 @@ class _Typing:
         return self._codes[begin] if (begin := self._begin(line, self._codes)) else 0
 
     def awaited(self, line: str) -> str | None:
-        """Return the pattern that a line has to print, until when it is typed again; None when it is typed once."""
+        """Return the pattern that a repeated line finally has to print; None for a line that is typed once."""
         begin = self._begin(line, self._again)
         return None if begin is None else self._again[begin]
 
@@ -551,11 +558,11 @@ class _Typing:
         return found
 
     def unused(self) -> list[str]:
-        """Return the begins with which no line began."""
+        """Return the beginnings that matched no line."""
         return [begin for begin in (*self._codes, *self._again) if begin not in self._used]
 
     def wrong_with(self, printed: str) -> str | None:
-        """Return what differs from the page's text; None where it shows none."""
+        """Return the difference from the page's text; None where the page shows none."""
         return self.shown and output.wrong_with(self.shown, printed, self.differs)
 
 
@@ -568,9 +575,11 @@ def headings_of(read: page.Page) -> list[str]:
     return headings
 
 
-# The state that a how-to assumes: a broker pair at the hosts, its files and messages, of rmqha or of RocketMQ 4.9.
+# The state that a how-to guide assumes: a broker pair at the hosts, its files and messages, of rmqha or of RocketMQ
+# 4.9.
 
 NAMESRV, MASTER, SLAVE, THIRD = "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"
+LAPTOP = "10.0.0.9"
 NAMESRV_ADDR = f"{NAMESRV}:9876"
 MASTER_FILE, SLAVE_FILE = "/etc/rocketmq/broker-a.properties", "/etc/rocketmq/broker-a-s.properties"
 STORE = "/data/rocketmq"
@@ -580,7 +589,7 @@ _SLAVE = {"brokerId": 1, "brokerRole": "SLAVE"}
 
 
 def settings(**changed: object) -> dict[str, object]:
-    """Return the settings of a broker's file, as its operator has written them."""
+    """Return the settings of a broker's file as its operator has written them."""
     return {"brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0,
             "brokerRole": "ASYNC_MASTER", "flushDiskType": "ASYNC_FLUSH", "namesrvAddr": NAMESRV_ADDR,
             "storePathRootDir": STORE, "storePathCommitLog": f"{STORE}/commitlog",
@@ -588,7 +597,7 @@ def settings(**changed: object) -> dict[str, object]:
 
 
 class State:
-    """The servers of a page: started, looked at and stopped in words rather than by the page's commands."""
+    """The servers of a page, started, checked and stopped by the test rather than by the page's commands."""
 
     def __init__(self, walk: Guided) -> None:
         self.walk = walk
@@ -636,8 +645,9 @@ class State:
         self.walk.tool(at, f"bin/rmqha produce -t {TOPIC} -k some", lines)
 
     def crash(self, at: str) -> None:
-        """Have a master lose its power: what its slave has not got yet, it never gets."""
-        self.walk.tool(at, "echo 1 >/proc/sys/net/ipv4/tcp_orphan_retries")  # nobody sends on for who has ended
+        """Simulate a power failure of a master: its slave never gets the messages that it has not received yet."""
+        # The kernel must not keep sending the data of a process that has ended.
+        self.walk.tool(at, "echo 1 >/proc/sys/net/ipv4/tcp_orphan_retries")
         self.stop(at, number=signal.SIGKILL)
         self.walk.until(at, f"grep -c ':{HA_PORT:04X} ' /proc/net/tcp", r"(?m)^0$")
 
@@ -646,8 +656,8 @@ class State:
         self.walk.tool(at, f"bin/rmqha consume -t {TOPIC} -g {GROUP} --count {count}")
 
     def wait_until_in_sync(self, at: str = SLAVE, replicas: int = 1) -> None:
-        """Wait until the master's slaves have all messages, as `ha status` shows, and the one at SLAVE the topic, which
-        a slave asks for 3 s after its start, and each 10 s."""
+        """Wait until the master's slaves have all messages, as `ha status` shows, and the slave at SLAVE has the
+        topic, which a slave requests 3 s after its start and then every 10 s."""
         self.walk.until(at, f"NAMESRV_ADDR={NAMESRV_ADDR} bin/rmqha ha status",
                         r"TRANSFER +[\d,]+ +0 B .*yes(?s:.*TRANSFER +[\d,]+ +0 B .*yes){%d}" % (replicas - 1))
         topics = self.walk.hosts[SLAVE].path(f"{STORE}/config/topics.json")
@@ -655,9 +665,9 @@ class State:
                    f"the topic {TOPIC} in {topics}")
 
     def stop(self, at: str, what: str = "", number: int = signal.SIGTERM) -> None:
-        """Stop the servers of a host whose command line has a word, and wait until they have ended."""
+        """Stop the servers of a host whose command line contains a word, and wait until they have ended."""
         found = servers(self.walk.hosts[at], what)
-        assert found, f"{at}: nothing runs that has {what!r} in its command line"
+        assert found, f"{at}: no process has {what!r} in its command line"
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
@@ -665,7 +675,7 @@ class State:
 
 
 def servers(host: Host, what: str = "") -> list[psutil.Process]:
-    """Return the servers that run at a host, of rmqha and of RocketMQ."""
+    """Return the servers, rmqha's and RocketMQ's, that run at a host."""
     found = []
     for process in host.processes():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -673,3 +683,44 @@ def servers(host: Host, what: str = "") -> list[psutil.Process]:
             if what in words and ("-m rmqha.launch mq" in words or "org.apache.rocketmq." in words):
                 found.append(process)
     return found
+
+
+# The checklist of a migration, starting with servers of either kind.
+
+
+def migrate(walk: Guided, kind: str) -> None:
+    """Go through the checklist; with `kind` "java" each server is replaced where the page says so."""
+    export = walk.block("What you need", "bash")
+    for address in (MASTER, SLAVE):
+        walk.types_at(address, export)
+    walk.types("1. Try rmqha on a laptop", LAPTOP, again={"bin/rmqha check ha": "OK"})
+    state = State(walk)
+    state.pair(kind, kind, kind)
+    state.send(5)
+    state.consume(3)
+    walk.types("2. Check the cluster with rmqha's tools", MASTER, again={"bin/rmqha check ha": "OK"})
+    walk.types("3. Check each broker's configuration", MASTER)
+    heading = "4. Check a copy of a store"
+    state.stop(SLAVE)
+    walk.types(heading, SLAVE)
+    state.broker(SLAVE, SLAVE_FILE, kind)
+    assert walk.types(heading, SLAVE).rstrip().endswith("clean")
+    if kind == "java":
+        _replace_all(walk, state)
+    state.send(2)
+    state.wait_until_in_sync()
+    walk.types("6. Check the result", MASTER, again={
+        "bin/mqadmin clusterList": f"{MASTER}:10911(?s:.*){SLAVE}:10911", "bin/rmqha check ha": "OK"})
+    walk.done()
+
+
+def _replace_all(walk: Guided, state: State) -> None:
+    """Replace a slave, the name server and the master, in the page's order."""
+    state.stop(SLAVE)
+    state.broker(SLAVE, SLAVE_FILE)
+    walk.until(SLAVE, "bin/rmqha ha status", "TRANSFER")
+    state.stop(NAMESRV)
+    state.name_server()
+    walk.until(MASTER, "bin/mqadmin clusterList", f"{MASTER}:10911(?s:.*){SLAVE}:10911")
+    state.stop(MASTER)
+    state.broker(MASTER, MASTER_FILE)

@@ -1,4 +1,4 @@
-"""The machine of one page's reader: a clone of this checkout, a shell, a Python prompt, all ports free."""
+"""A reader's machine for one page: a clone of this checkout, a shell, a Python prompt, all ports free."""
 import fcntl
 import functools
 import os
@@ -18,9 +18,9 @@ from tests.support.wait import wait_until
 
 # A machine for the reader of one page, with a shell, a Python prompt, and all ports free.
 #
-# It has namespaces of its own for network, processes and mounts: a page's ports, `bin/mqshutdown` and files are its
-# own, and whatever it has started ends with it. At the path of the fresh clone it sees a copy, to change at will.
-# Needs root.
+# It has its own namespaces for network, processes and mounts: the page's ports, `bin/mqshutdown` and files are its
+# own, and everything that it has started ends with it. At the path of the fresh clone it sees a copy that it may
+# change. Needs root.
 
 COMMAND_MS, PROMPT_MS = 240_000, 240_000
 _TOOLS = ("bash", "ip", "mount", "nsenter", "unshare")
@@ -37,7 +37,7 @@ _ERRORS = ("Traceback (most recent call last)", '  File "<stdin>", line ')
 
 @functools.cache
 def why_not() -> str | None:
-    """The reason why pages can't be run here; None when they can."""
+    """Return the reason why pages can't be run here; None when they can."""
     missing = not_installed(*_TOOLS)
     if missing is not None:
         return missing
@@ -54,37 +54,41 @@ def _unshare() -> list[str]:
 
 @dataclass(frozen=True)
 class Done:
-    """A command that has ended: what it printed, errors included, and its exit status."""
+    """A command that has ended: its output (errors included) and its exit status."""
 
     output: str
     status: int
-    file: Path  # where what it has started with & prints on
+    # Output of the processes that the command has started with &.
+    file: Path
 
     def output_now(self) -> str:
-        """What it has printed until now."""
+        """Return the output so far."""
         return self.file.read_text("utf-8", "replace")
 
 
 class Machine:
-    """One reader's machine. `clone` is the path that the reader sees, `folder` is for what the machine keeps."""
+    """One reader's machine. `clone` is the path that the reader sees, `folder` holds the machine's files."""
 
     def __init__(self, clone: Path, folder: Path, env: dict[str, str]) -> None:
         self.clone = clone
         self.home = folder / "home"
-        self.copy = folder / "clone"  # what is at `clone` there, seen from outside
+        # The content of `clone`, seen from outside.
+        self.copy = folder / "clone"
         self._env = {**env, "HOME": str(self.home)}
         self._commands = folder / "commands"
         self._count = 0
         self._prompt: Prompt | None = None
         self._process: subprocess.Popen | None = None
-        self._names = self._network = -1  # descriptors: where the shell reads what to run, the host's network
+        # Descriptors: the pipe from which the shell reads commands, and the host's network.
+        self._names = self._network = -1
 
     def start(self) -> "Machine":
         """Copy the clone, and start the shell in it."""
         self.home.mkdir(parents=True)
         self._commands.mkdir()
         self.copy.mkdir()
-        whole, linked = [], []  # what lies in linked ones is replaced, never written to
+        # Files in linked folders are replaced, never written to.
+        whole, linked = [], []
         for path in self.clone.iterdir():
             (linked if path.name in (".git", ".venv") else whole).append(path)
         subprocess.run(["cp", "-a", *whole, self.copy], check=True, timeout=600)
@@ -107,9 +111,9 @@ class Machine:
         self.close()
 
     def run(self, command: str, timeout_ms: int = COMMAND_MS, online: bool = False) -> Done:
-        """Run a command as the shell takes it, and wait for its end; what it starts with & runs on.
+        """Run a command in the shell, and wait for its end; processes that it starts with & keep running.
 
-        With `online` it runs in the network of this host, in a shell of its own with the same environment.
+        With `online` it runs in the network of this host, in its own shell with the same environment.
         """
         words = f"nsenter --net=/proc/self/fd/{self._network} bash -c {shlex.quote(command)}" if online else command
         file = self._send(words)
@@ -136,14 +140,14 @@ class Machine:
 
     @property
     def prompt(self) -> "Prompt":
-        """Its Python prompt, which opens when it is asked for."""
+        """The machine's Python prompt, which opens on first use."""
         if self._prompt is None:
             self._prompt = Prompt(self, self._commands / "prompt")
         return self._prompt
 
     @property
     def is_at_the_prompt(self) -> bool:
-        """Whether Python's prompt is open."""
+        """Return whether Python's prompt is open."""
         return self._prompt is not None
 
     def leave_the_prompt(self) -> None:
@@ -154,14 +158,14 @@ class Machine:
 
     @property
     def init(self) -> int:
-        """The process id of its shell, seen from outside."""
+        """The process id of the machine's shell, seen from outside."""
         assert self._process is not None
         children = wait_until(lambda: self._has_ended() or psutil.Process(self._process.pid).children())
         assert isinstance(children, list), self._driver_output()
         return children[0].pid
 
     def processes(self) -> list[str]:
-        """The command lines of what runs there, but for the shell."""
+        """Return the command lines of the processes that run there, except the shell's."""
         init = self.init
         found = []
         for process in psutil.Process(init).children(recursive=True):
@@ -173,7 +177,7 @@ class Machine:
         return found
 
     def outputs(self) -> str:
-        """All commands so far with what each has printed until now, for a failure."""
+        """Return all commands so far with their output, for a failure report."""
         texts = []
         for number in range(1, self._count + 1):
             file = self._commands / str(number)
@@ -182,7 +186,7 @@ class Machine:
         return "".join(texts)
 
     def close(self) -> None:
-        """End it, with all processes that it has."""
+        """End the machine and all of its processes."""
         if self._process is not None:
             inside = [] if self._has_ended() else psutil.Process(self._process.pid).children(recursive=True)
             self._process.kill()
@@ -195,7 +199,7 @@ class Machine:
 
 
 class Prompt:
-    """Python's prompt in a machine's shell, with its environment; what is pasted there is answered as at a terminal."""
+    """Python's prompt in a machine's shell, with its environment; a pasted block is answered as at a terminal."""
 
     def __init__(self, machine: Machine, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -209,7 +213,7 @@ class Prompt:
         assert started.status == 0, started.output
 
     def paste(self, block: str) -> str:
-        """Paste a block, and press Enter once more; what it printed. An exception fails."""
+        """Paste a block, press Enter once more, and return the output. An exception fails."""
         self._count += 1
         begin_out, begin_err = self._size(self._out), self._size(self._err)
         end = f"<the end of paste {self._count}>\n"
@@ -232,26 +236,26 @@ class Prompt:
         return file.read_bytes()[begin:].decode("utf-8", "replace") if file.exists() else ""
 
     def close(self) -> None:
-        """End it, and wait for the process."""
+        """Close the prompt, and wait for the process."""
         os.close(self._keys)
         ended = self._machine.run("wait $prompt")
         assert ended.status == 0, f"the prompt ended with {ended.status}: {self._since(self._err, 0)}"
 
 
-# A clone of this checkout as a newcomer has it, who has run `bin/quickstart` there; made once a test run.
+# A clone of this checkout as a newcomer has it after running `bin/quickstart` there; made once per test run.
 #
-# What is not committed yet is taken along, so that a page can be run before it is committed. The machines of
-# `shell.py` see copies of it, at its path: an installation knows where it lies.
+# It includes uncommitted changes, so that a page can be run before it is committed. The machines of `shell.py` see
+# copies of it, at its path: an installation contains its own path.
 
 _NO_INDEX = "pip needs a package index"
-# Where packages come from is a matter of the host that runs the tests, not of the page.
+# The package index is a matter of the host that runs the tests, not of the page.
 _KEPT = ("PIP_", "SSL_CERT_", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "no_proxy",
          "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """The clone, and what its first `bin/quickstart` printed."""
+    """The clone, and the output of its first `bin/quickstart`."""
 
     folder: Path
     first_run: str
@@ -259,7 +263,8 @@ class Fresh:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What a shell has after a login: nothing of the tests' own environment but where packages come from."""
+    """Return the environment of a login shell: nothing from the tests' own environment except the package index
+    settings."""
     own = {str(ROOT / ".venv" / "bin"), os.path.join(os.environ.get("VIRTUAL_ENV", str(ROOT)), "bin")}
     path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if part not in own)
     kept = {name: value for name, value in os.environ.items() if name.startswith(_KEPT)}
@@ -268,12 +273,12 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def unavailable(reason: str) -> None:
-    """Skip, with the reason why pages can't be run here; with RMQHA_REQUIRE_PAGES=1 fail."""
+    """Skip with the reason why pages can't be run here; fail with RMQHA_REQUIRE_PAGES=1."""
     (pytest.fail if os.environ.get("RMQHA_REQUIRE_PAGES") == "1" else pytest.skip)(reason)
 
 
 def fresh(shared: Path) -> Fresh:
-    """The clone below a folder that all processes of a test run share; the first that asks makes it."""
+    """Return the clone below a folder that all processes of a test run share; the first process that asks makes it."""
     reason = why_not()
     if reason is not None:
         unavailable(reason)
@@ -324,6 +329,7 @@ def _take_along_what_is_not_committed(clone: Path) -> None:
         source, target = ROOT / name, clone / name
         if not os.path.lexists(source):
             target.unlink(missing_ok=True)
-        elif source.is_file():  # not `.venv`, where that is a link to another folder
+        # Skips `.venv` where it is a link to another folder.
+        elif source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)

@@ -1,10 +1,12 @@
-"""docs/how-to/automatic-failover.md as its operator goes through it, at four boxes and a laptop; and its promise."""
+"""docs/how-to/automatic-failover.md as its operator follows it, at four boxes and a laptop; and the guarantee that
+it gives."""
 import signal
 
 import pytest
 
 from rmqha.common.java import load
 from tests.pages.guided import (
+    LAPTOP,
     MASTER,
     MASTER_FILE,
     NAMESRV,
@@ -21,36 +23,38 @@ from tests.support.guide import Section, keys_to_remove, keys_to_set, remove_key
 from tests.support.tiers import in_all
 
 PAGE = "how-to/automatic-failover.md"
-LAPTOP, THIRD_FILE = "10.0.0.9", "/etc/rocketmq/broker-a-c.properties"
-IN_SYNC = r"\n +{} +\d +yes +yes "  # a replica of whom the controller has heard, and which is in sync
+THIRD_FILE = "/etc/rocketmq/broker-a-c.properties"
+# A replica that the controller has heard from, and that is in sync.
+IN_SYNC = r"\n +{} +\d +yes +yes "
 pytestmark = [in_all, pytest.mark.timeout(1200)]
 
 
 class Boxes(State):
-    """The boxes of the page, and what the page promises of them."""
+    """The boxes of the page, and the guarantees that the page gives for them."""
 
     def sends(self, at=NAMESRV):
         """Wait until a message is acknowledged."""
         self.walk.until(at, f"bin/rmqha produce -t {TOPIC} -m again && echo acknowledged", "acknowledged")
 
     def has_in_sync(self, *addresses):
-        """Wait until the controller says so of replicas."""
+        """Wait until the controller lists these replicas as in sync."""
         for address in addresses:
             self.walk.until(NAMESRV, "bin/rmqha ha status", IN_SYNC.format(f"{address}:10911"))
 
     def setting(self, at, file, key):
-        """Return what a broker's file has."""
+        """Return a key's value in a broker's file."""
         return load(self.walk.hosts[at].path(file).read_bytes()).get(key)
 
 
 def test_automatic_failover(walk_of):
     walk = walk_of("automatic-failover", NAMESRV, MASTER, SLAVE, THIRD, LAPTOP)
     boxes = Boxes(walk)
-    walk.types("Automatic failover", LAPTOP)
-    boxes.pair()  # which step 1 has made of a pair of Java
+    walk.types("Try it on a laptop", LAPTOP)
+    # The pair that step 1 has converted from Java.
+    boxes.pair()
     boxes.send(10)
     boxes.wait_until_in_sync()
-    export = walk.block("Automatic failover", "bash")
+    export = walk.block("What you need", "bash")
     for address in (NAMESRV, MASTER, SLAVE, THIRD):
         walk.types_at(address, export)
     heading = "2. Start the controller"
@@ -66,20 +70,22 @@ def test_automatic_failover(walk_of):
     heading = "5. Rehearse it"
     walk.types(heading, MASTER)
     boxes.sends()
-    boxes.stop(SLAVE)  # a replica that is gone for good
+    # A replica that never returns.
+    boxes.stop(SLAVE)
     walk.types(heading, NAMESRV)
     said = walk.until(NAMESRV, "bin/rmqha ha status", IN_SYNC.format(f"{THIRD}:10911"))
     assert f"{SLAVE}:10911" not in said.partition("controller")[2]
     boxes.sends()
-    walk.types("What the monitoring should ask", NAMESRV, again={"bin/rmqha check": "OK"})
+    walk.types("What to monitor", NAMESRV, again={"bin/rmqha check": "OK"})
     back(walk, boxes)
     walk.done()
 
 
 def replicas(walk, boxes):
-    """Step 4."""
+    """Run step 4."""
     heading = "4. Bring the other replicas, one at a time"
-    walk.hosts[THIRD].path(THIRD_FILE).write_bytes(walk.hosts[MASTER].path(MASTER_FILE).read_bytes())  # as it says
+    # As the page says.
+    walk.hosts[THIRD].path(THIRD_FILE).write_bytes(walk.hosts[MASTER].path(MASTER_FILE).read_bytes())
     keys = walk.edits(heading, THIRD, THIRD_FILE)
     walk.types(heading, THIRD, differs=[SCRUBBING, SIZE, OFFSET])
     boxes.sends()
@@ -93,7 +99,8 @@ def replicas(walk, boxes):
 
 
 def promise_of_two_disks(walk, boxes):
-    """After a failover, too, nothing is acknowledged that is on one disk alone; then all are there again."""
+    """Kill two of three: after a failover, too, nothing is acknowledged that is on one disk only; then bring all
+    back."""
     boxes.stop(MASTER, number=signal.SIGKILL)
     boxes.sends()
     said = walk.until(NAMESRV, "bin/rmqha ha status", r"master \d at 10\.0\.0\.[34]:10911")
@@ -109,8 +116,8 @@ def promise_of_two_disks(walk, boxes):
 
 
 def back(walk, boxes):
-    """The way back; then neither a controller nor an epoch is needed."""
-    heading, section = "The way back", Section(PAGE, "The way back")
+    """Undo it; then neither a controller nor an epoch is needed."""
+    heading, section = "How to undo it", Section(PAGE, "How to undo it")
     walk.types(heading, MASTER, again={"bin/rmqha ha switch": ""})
     assert "Stop the other replicas" in section.step(1)
     boxes.stop(THIRD)
@@ -121,7 +128,7 @@ def back(walk, boxes):
         set_lines(walk.hosts[at].path(file), keys_to_set(section.step(step)))
     assert "Restart the master" in section.step(3)
     boxes.stop(MASTER)
-    assert "waits for a role" not in boxes.broker(MASTER, MASTER_FILE).said()
+    assert "has no role yet" not in boxes.broker(MASTER, MASTER_FILE).said()
     boxes.sends()
     boxes.broker(SLAVE, SLAVE_FILE)
     boxes.wait_until_in_sync()

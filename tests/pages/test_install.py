@@ -1,4 +1,4 @@
-"""docs/install.md, as it stands: a file of its own, since it builds rmqha twice."""
+"""docs/install.md, run as it is; in a file of its own, since it builds rmqha twice."""
 import pytest
 
 from tests.pages.walk import Scenario, Walk, start, stop

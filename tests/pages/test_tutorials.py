@@ -1,4 +1,4 @@
-"""The tutorials, as they stand."""
+"""The tutorials, run as they are."""
 import re
 
 import pytest
@@ -15,13 +15,14 @@ def test_quickstart(machine, fresh):
 
     scenario = Scenario(
         replace={"FOLDER": kept},
-        differs=[CHOSEN_PORT, Differs(r"\b10\d,\d{3}\b", "<end of the log>"),  # the probes of a slave that is awaited
-                 Differs(r"to broker-b(; \d+ FLUSH_SLAVE_TIMEOUT, on the slave a moment later)?", "to broker-b")])
+        # The probes of a slave that is being awaited.
+        differs=[CHOSEN_PORT, Differs(r"\b10\d,\d{3}\b", "<end of the log>"),
+                 Differs(r"to broker-b(; \d+ FLUSH_SLAVE_TIMEOUT, replicated a moment later)?", "to broker-b")])
     walk = Walk("docs/tutorials/quickstart.md", machine, scenario)
     first_run = [block for block in walk.page.blocks if block.language == "text"][0]
     walk.run()
-    assert wrong_with(first_run.text, fresh.first_run, scenario.differs) is None, "when it made .venv"
-    assert fresh.first_run_errors.startswith("making .venv with Python 3."), fresh.first_run_errors
+    assert wrong_with(first_run.text, fresh.first_run, scenario.differs) is None, "in the run that created .venv"
+    assert fresh.first_run_errors.startswith("creating .venv with Python 3."), fresh.first_run_errors
     walk.check_that_nothing_runs()
 
 
@@ -33,8 +34,8 @@ def test_your_first_producer(machine):
 def test_replication_you_can_watch(machine):
     walk = Walk("docs/tutorials/replication-you-can-watch.md", machine, Scenario(
         fails={"bin/rmqha check ha": 2},
-        differs=[Differs("(?:all is|nothing is) compared(?: yet)?$", "<compared>"),  # of nothing
-                 Differs(r"\bqueue \d\b", "queue <any>"),  # the client begins with any
+        differs=[Differs("(?:everything|nothing) is compared(?: yet)?$", "<compared>"),  # of an empty log
+                 Differs(r"\bqueue \d\b", "queue <any>"),  # the client starts with any of them
                  Differs(r"\bWatched +\d +(?=\d)", "Watched <any> "),
                  Differs(r"^order-\d: \d kg of", "order-<any>: <any> kg of")])).run()
     walk.check_that_nothing_runs()

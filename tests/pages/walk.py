@@ -1,4 +1,4 @@
-"""Read a page, do what it says block by block as its reader does, and compare what it shows with what comes."""
+"""Read a page, run it block by block as its reader does, and compare the output with what the page shows."""
 import functools
 import re
 import subprocess
@@ -13,7 +13,8 @@ from tests.support.wait import wait_until
 
 # A page of the documentation as its reader meets it: blocks of commands, Python, settings and output, in order.
 
-COMMANDS = ("bash", "sh", "indented")  # the languages of blocks that a shell runs
+# The languages of blocks that a shell runs.
+COMMANDS = ("bash", "sh", "indented")
 _FENCE = re.compile(r"^( *)```(\S*)$")
 _ITEM = re.compile(r"^ *(?:[-*]|\d+\.) ")
 _SETTING = re.compile(r"\w+=\S*")
@@ -22,7 +23,7 @@ _LEFT_OUT = re.compile(r"here-document .* delimited by end-of-file")
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page: its language ("" where the page names none), and the prose since the block before it."""
+    """A block of a page: its language ("" where the page names none), and the prose since the previous block."""
 
     page: str
     line: int  # of its first line, from 1
@@ -32,11 +33,11 @@ class Block:
 
     @property
     def place(self) -> str:
-        """Where it is found."""
+        """The page and line where the block starts."""
         return f"{self.page}:{self.line}"
 
     def commands(self) -> list[str]:
-        """The complete commands of a shell block, each with all of its lines."""
+        """Return the complete commands of a shell block, each with all of its lines."""
         return complete_commands(self.text)
 
 
@@ -46,7 +47,8 @@ class Page:
 
     name: str  # relative to the checkout
     blocks: tuple[Block, ...]
-    ending: str = ""  # the prose behind the last block
+    # The prose after the last block.
+    ending: str = ""
 
 
 def read(name: str) -> Page:
@@ -55,13 +57,13 @@ def read(name: str) -> Page:
 
 
 def page_of(name: str, text: str) -> Page:
-    """Read a page's text."""
+    """Parse a page's text."""
     blocks, ending = _parts_of(name, text)
     return Page(name, tuple(blocks), ending)
 
 
 def blocks_of(name: str, text: str) -> list[Block]:
-    """All blocks of a page's text: fenced ones, and those that four spaces make."""
+    """Return all blocks of a page's text: fenced ones, and those indented by four spaces."""
     return _parts_of(name, text)[0]
 
 
@@ -83,7 +85,7 @@ def _parts_of(name: str, text: str) -> tuple[list[Block], str]:
             end = number + 1
             while lines[end].rstrip() != f"{fence[1]}```":
                 end += 1
-                assert end < len(lines), f"{name}:{number + 1}: a block without an end"
+                assert end < len(lines), f"{name}:{number + 1}: unterminated block"
             add(number + 1, end, fence[2])
             in_list = in_list and bool(fence[1])
             number = end + 1
@@ -107,19 +109,19 @@ def _parts_of(name: str, text: str) -> tuple[list[Block], str]:
 
 @functools.cache
 def _is_complete(command: str) -> bool:
-    """Whether a shell would run it, rather than wait for another line."""
+    """Return whether a shell would run it, rather than wait for another line."""
     if command.rstrip("\n").endswith("\\"):
         return False
     checked = subprocess.run(["bash", "-n"], input=command, text=True, capture_output=True, check=False, timeout=600)
     if _LEFT_OUT.search(checked.stderr):
         return False
     if checked.returncode and "unexpected end of file" not in checked.stderr and "unexpected EOF" not in checked.stderr:
-        raise AssertionError(f"the shell does not take this command:\n{command}{checked.stderr}")
+        raise AssertionError(f"the shell rejects this command:\n{command}{checked.stderr}")
     return checked.returncode == 0
 
 
 def complete_commands(text: str) -> list[str]:
-    """The commands of a shell snippet, each with all of its lines; lines that only comment are left out."""
+    """Return the commands of a shell snippet, each with all of its lines; lines that are only comments are left out."""
     found: list[str] = []
     waiting: list[str] = []
     for line in text.splitlines():
@@ -129,16 +131,17 @@ def complete_commands(text: str) -> list[str]:
         if _is_complete("\n".join(waiting) + "\n"):
             found.append("\n".join(waiting))
             waiting = []
-    assert not waiting, "this command has no end: " + "\n".join(waiting)
+    assert not waiting, "unterminated command: " + "\n".join(waiting)
     return found
 
 
 def pages(*folders: str) -> list[str]:
-    """The pages of these folders of the checkout, by name."""
+    """Return the names of the pages in these folders of the checkout."""
     return sorted(str(Path(file).relative_to(ROOT)) for folder in folders for file in (ROOT / folder).glob("*.md"))
 
 
-# Compare what a page shows with what was printed: what differs from run to run by nature is named here, no more.
+# Comparison of a page with actual output. Everything that may differ from run to run is listed here, and nothing else
+# may.
 #
 # A line that is `...` alone stands for any lines. Everything else has to be there, in order, with the same words and
 # numbers. Widths of columns follow their longest value, so runs of spaces count as one space, and rules of dashes as
@@ -147,13 +150,13 @@ def pages(*folders: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Differs:
-    """What differs from run to run, as a pattern, and what stands for it."""
+    """A pattern for text that differs from run to run, and the mark that replaces it."""
 
     pattern: str
     mark: str
 
     def replace(self, line: str) -> str:
-        """Put the mark in place of each match."""
+        """Replace each match with the mark."""
         return re.sub(self.pattern, self.mark, line)
 
 
@@ -164,9 +167,9 @@ BY_NATURE: tuple[Differs, ...] = (
     Differs(r"\b[\d,]+(?:\.\d+)? (?:per second|[KMG]?i?B/s|msg/s)(?!\w)", "<rate>"),
     Differs(r"\bpid \d+\b", "pid <pid>"),
 )
-# The port that a program has chosen, of those where `rmqha up` and bin/quickstart look for free ones.
+# A port chosen by a program, in the range where `rmqha up` and bin/quickstart look for free ones.
 CHOSEN_PORT = Differs(r"\b127\.0\.0\.1:(?:2\d{4}|3[01]\d{3}|32000)\b", "127.0.0.1:<port>")
-# What a shell says of a process that was killed: at a prompt it looks otherwise.
+# The shell's message about a killed process, which looks different at a prompt.
 _NOTICE = re.compile(r"^\S+: line \d+: +\d+ (?:Killed|Terminated)\b.*")
 _RULE = re.compile(r"-{2,}")
 _SPACES = re.compile(r"[ \t]+")
@@ -174,7 +177,7 @@ LEFT_OUT = "..."
 
 
 def normal(text: str, differs: Sequence[Differs] = ()) -> list[str]:
-    """The lines of a text, with marks for what differs; no empty lines at either end."""
+    """Return the lines of a text, with marks for what differs; no empty lines at either end."""
     lines = []
     for line in text.splitlines():
         if _NOTICE.match(line):
@@ -190,7 +193,7 @@ def normal(text: str, differs: Sequence[Differs] = ()) -> list[str]:
 
 
 def wrong_with(shown: str, printed: str, differs: Sequence[Differs] = ()) -> str | None:
-    """The first line that a page shows and a program did not print, or the other way round; None when they agree."""
+    """Return the first line that a page shows and a program did not print, or the reverse; None when they agree."""
     wanted, found = normal(shown, differs), normal(printed, differs)
     place, parts = 0, _parts(wanted)
     for number, part in enumerate(parts):
@@ -215,7 +218,7 @@ def wrong_with(shown: str, printed: str, differs: Sequence[Differs] = ()) -> str
 
 
 def _parts(lines: list[str]) -> list[list[str]]:
-    """The lines between those that stand for any lines."""
+    """Split the lines at those that stand for any lines."""
     parts: list[list[str]] = [[]]
     for line in lines:
         if line == LEFT_OUT:
@@ -234,7 +237,7 @@ def _first_difference(wanted: list[str], found: list[str]) -> str | None:
     return None
 
 
-# Read a page and do what it says, block by block, as its reader does; compare what it shows with what comes.
+# Run a page block by block, as its reader does, and compare its output with what the page shows.
 #
 # A scenario adds what only prose says, and gives a name and a reason to each command that is not run. What it adds
 # must match the page: an entry that no command or text needs any more fails, so that nothing stays exempt by accident.
@@ -242,7 +245,8 @@ def _first_difference(wanted: list[str], found: list[str]) -> str | None:
 _BACKGROUND = re.compile(r"&[ \t]*(?:\w+=\$!)?[ \t]*(?:#.*)?$")
 _COMMENT = re.compile(r"\s+#\s.*$")
 _LEAVES = re.compile(r"Ctrl-D|`exit\(\)`")
-_MQADMIN = re.compile(r"(?:bin/)?mqadmin (?!.*json)")  # with JSON all that is no row stands on standard error
+# With JSON, everything that is not a row goes to standard error.
+_MQADMIN = re.compile(r"(?:bin/)?mqadmin (?!.*json)")
 _NO_COMMAND = re.compile(r"^The sub command \S+ not exist", re.MULTILINE)
 _PRINTS = re.compile(r"\bIt prints `([^`]+)`")
 _BOOTED = "boot success"
@@ -252,27 +256,37 @@ STOP_MS = BOOT_MS = 120_000
 
 
 def named(command: str) -> str:
-    """A command as scenarios name it: without a comment at its end."""
+    """Return a command as scenarios name it: without a trailing comment."""
     return _COMMENT.sub("", command)
 
 
 @dataclass
 class Scenario:
-    """What the reader of a page knows beside its blocks. Commands are named by their text, without a comment."""
+    """Knowledge of a page's reader that its blocks do not contain. Commands are named by their text, without a
+    comment."""
 
-    exempt: Mapping[str, str] = field(default_factory=dict)  # command, or first line of a block -> why not run
-    fails: Mapping[str, int] = field(default_factory=dict)  # command -> the exit status with which it ends
-    replace: Mapping[str, str | Callable[["Walk"], str]] = field(default_factory=dict)  # FOLDER -> what stands for it
-    before: Mapping[str, Callable[["Walk"], None]] = field(default_factory=dict)  # command -> called before it
-    after: Mapping[str, Callable[["Walk", Done], None]] = field(default_factory=dict)  # command -> called behind it
-    blocks: Mapping[str, Callable[["Walk", Block], object]] = field(default_factory=dict)  # first line -> what to do
-    differs: Sequence[Differs] = ()  # beside what differs by nature
-    online: Collection[str] = ()  # commands that need a package index: they run in the network of the host
-    on: Callable[["Walk", str], Machine] | None = None  # command -> whose machine; without it all run on one
+    # Command, or first line of a block -> why it is not run.
+    exempt: Mapping[str, str] = field(default_factory=dict)
+    # Command -> its exit status.
+    fails: Mapping[str, int] = field(default_factory=dict)
+    # FOLDER -> its replacement.
+    replace: Mapping[str, str | Callable[["Walk"], str]] = field(default_factory=dict)
+    # Command -> called before it.
+    before: Mapping[str, Callable[["Walk"], None]] = field(default_factory=dict)
+    # Command -> called after it.
+    after: Mapping[str, Callable[["Walk", Done], None]] = field(default_factory=dict)
+    # First line of a block -> what to do instead.
+    blocks: Mapping[str, Callable[["Walk", Block], object]] = field(default_factory=dict)
+    # In addition to what differs in general.
+    differs: Sequence[Differs] = ()
+    # Commands that need a package index: they run in the network of the host.
+    online: Collection[str] = ()
+    # Command -> the machine that runs it; without it all commands run on one.
+    on: Callable[["Walk", str], Machine] | None = None
 
 
 class Walk:
-    """A walk through a page at a machine. `printed` is what the commands of the latest block have printed."""
+    """A walk through a page at a machine. `printed` is the output of the latest block's commands."""
 
     def __init__(self, page: Page | str, machine: Machine, scenario: Scenario | None = None) -> None:
         self.page = read(page) if isinstance(page, str) else page
@@ -280,12 +294,13 @@ class Walk:
         self.scenario = scenario or Scenario()
         self.printed = ""
         self.ran: list[tuple[str, Done]] = []  # all commands, as the page has them
-        self.pasted: list[str] = []  # what each Python block has printed
+        self.pasted: list[str] = []  # the output of each Python block
         self._used: set[tuple[str, str]] = set()
         self._started: list[tuple[str, Done]] = []  # by the latest block, with &
 
     def run(self) -> "Walk":
-        """Do all; nothing may be left to do or running at the end, and no entry of the scenario unused."""
+        """Run all blocks. At the end nothing may be left to do or still running, and no entry of the scenario
+        unused."""
         for block in self.page.blocks:
             self.do(block)
         self._check_what_prose_shows(self.page.ending)
@@ -294,7 +309,7 @@ class Walk:
         return self
 
     def do(self, block: Block) -> None:
-        """Do what one block says; before that, wait for the servers of the block above where the page says for what."""
+        """Run one block. First wait for the servers of the block above, where the page says what to wait for."""
         if _BOOTED in block.prose:
             for name, done in self._started:
                 self.wait_for_boot(name, done)
@@ -314,21 +329,21 @@ class Walk:
         elif block.language == "text":
             self._compare(block)
         else:
-            raise AssertionError(f"{block.place}: nothing runs this block, and nothing says why: {first}")
+            raise AssertionError(f"{block.place}: this block is not run, and no reason is given: {first}")
 
     @staticmethod
     def wait_for_boot(name: str, done: Done) -> None:
-        """Wait until a server that a command has started with & says that it is ready."""
+        """Wait until a server that a command has started with & reports that it is ready."""
         wait_until(lambda: _BOOTED in done.output_now(), BOOT_MS, f"{_BOOTED} of {name}")
 
     def _wait_for_registration(self) -> None:
-        """Wait until the broker is registered: after its "boot success" when it started before its name server, and
-        before a reader has read on."""
+        """Wait until the broker is registered: with a broker started before its name server that is after its "boot
+        success", and a human reader would take longer to read on."""
         log = self.machine.home / "logs" / "rocketmqlogs" / "broker.log"
         wait_until(lambda: log.is_file() and _REGISTERED.search(log.read_text("utf-8")), BOOT_MS, "the registration")
 
     def _check_what_prose_shows(self, prose: str) -> None:
-        """Fail where prose right below a block says "It prints `this`", and it did not."""
+        """Fail where the prose right below a block says "It prints `this`", and the block did not print it."""
         for text in _PRINTS.findall(prose):
             assert self.shows(text), f"{self.page.name}: it does not print {text}, but:\n{self.printed}"
 
@@ -350,7 +365,8 @@ class Walk:
             before(self)
         machine = self.scenario.on(self, command) if self.scenario.on is not None else self.machine
         filled, errors = self._filled(command), None
-        if _MQADMIN.match(filled):  # which ends with 0 when it fails, as the original does: what it says tells
+        # mqadmin exits with 0 when it fails, as the original does: its output shows the failure.
+        if _MQADMIN.match(filled):
             errors = machine.home / "errors"
             filled = f"{{ {filled}\n}} 2>~/errors"
         done = machine.run(filled, online=self._take_online(name))
@@ -401,25 +417,26 @@ class Walk:
         return entries[key]
 
     def shows(self, text: str) -> bool:
-        """Whether a line with this text was printed by the latest block."""
+        """Return whether the latest block printed a line with this text."""
         return any(text in line for line in normal(self.printed))
 
     def check_scenario(self) -> None:
-        """Fail on entries that match nothing of the page."""
+        """Fail on scenario entries that match nothing in the page."""
         scenario = self.scenario
         known = {(kind, key) for kind in ("exempt", "fails", "replace", "before", "after", "blocks")
                  for key in getattr(scenario, kind)}
         known |= {("differs", each.pattern) for each in scenario.differs}
         known |= {("online", name) for name in scenario.online}
         unused = known - self._used
-        assert not unused, f"{self.page.name}: the page has nothing like this any more: {sorted(unused)}"
+        assert not unused, f"{self.page.name}: the page no longer has anything like this: {sorted(unused)}"
 
     def check_that_nothing_runs(self) -> None:
-        """Wait until what the page has stopped has ended; fail when something still runs after two minutes."""
+        """Wait until the processes that the page has stopped are gone; fail when something still runs after two
+        minutes."""
         try:
             wait_until(lambda: not self.machine.processes(), STOP_MS)
         except AssertionError:
-            raise AssertionError(f"{self.page.name} leaves running: {self.machine.processes()}") from None
+            raise AssertionError(f"{self.page.name} left processes running: {self.machine.processes()}") from None
 
 
 # Servers that a page takes for granted, started at its machine before it begins.
@@ -428,12 +445,12 @@ SERVERS = ("bin/mqnamesrv &", "bin/mqbroker -n 127.0.0.1:9876 -c conf/broker.con
 
 
 def start(walk: Walk, commands: Sequence[str] = SERVERS) -> None:
-    """Start servers that the page takes for granted; they stop with `stop`."""
+    """Start servers that the page takes for granted; `stop` stops them."""
     for number, command in enumerate(commands):
         done = walk.machine.run(f"{command} own{number}=$!")
         walk.wait_for_boot(command, done)
 
 
 def stop(walk: Walk, commands: Sequence[str] = SERVERS) -> None:
-    """Stop the servers of `start`."""
+    """Stop the servers started by `start`."""
     walk.machine.run(f"kill {' '.join(f'$own{number}' for number in range(len(commands)))}")

@@ -1,33 +1,35 @@
-"""A shop: orders are sent, and each is billed once. What its tests are about, see tests/."""
+"""A shop: it sends orders, and its billing charges each of them once. The tests are in tests/."""
 import json
 import os
 import sys
 import threading
 import time
 
-from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
-from rmqha.client.exception import MQBrokerException
-from rmqha.client.producer.default_mq_producer import DefaultMQProducer
-from rmqha.client.producer.request_response_future import select_message_queue_by_hash
-from rmqha.client.results import SendStatus
-from rmqha.common.message.message import Message
+from rmqha import (
+    ConsumeFromWhere,
+    ConsumeStatus,
+    Message,
+    MQBrokerException,
+    Producer,
+    PushConsumer,
+    SendStatus,
+    select_message_queue_by_hash,
+)
 from rmqha.common.protocol.response_code import SYSTEM_BUSY
-from rmqha.common.subscriptions import ConsumeFromWhere
 
 TOPIC = "orders"
 
 
 class NotReplicatedError(Exception):
-    """The order is stored, but on one machine only."""
+    """The order is stored on one machine only."""
 
 
 class Shop:
-    """Sends orders; those of one customer in their order."""
+    """Sends orders, and keeps the order of each customer's orders."""
 
     def __init__(self, namesrv_addr, timeout_ms=3000, tries=4):
         self.tries = tries
-        self.producer = DefaultMQProducer("shop", namesrv_addr)
-        self.producer.send_msg_timeout = timeout_ms
+        self.producer = Producer("shop", namesrv_addr, send_msg_timeout=timeout_ms)
 
     def __enter__(self):
         self.producer.start()
@@ -37,13 +39,13 @@ class Shop:
         self.producer.shutdown()
 
     def place(self, customer, order, amount):
-        """Order something, for `amount` cents."""
+        """Place an order for `amount` cents."""
         if amount <= 0:
             raise ValueError(f"an order of {amount} cents")
         self._send(customer, "placed", {"order": order, "amount": amount})
 
     def cancel(self, customer, order):
-        """Take an order back."""
+        """Cancel an order."""
         self._send(customer, "cancelled", {"order": order})
 
     def _send(self, customer, what, event):
@@ -62,13 +64,13 @@ class Shop:
 
 
 class Billing:
-    """Charges for what was ordered, once for each order, and gives money back."""
+    """Charges each order once, and refunds cancelled orders."""
 
     def __init__(self, namesrv_addr, group="billing"):
         self.charged = {}  # order -> cents; guarded by _lock
         self._lock = threading.Lock()
-        self._consumer = DefaultMQPushConsumer(group, namesrv_addr, self._take)
-        self._consumer.consume_from_where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        self._consumer = PushConsumer(group, namesrv_addr, self._take,
+                                      consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
         self._consumer.subscribe(TOPIC, "placed || cancelled")
 
     def __enter__(self):
@@ -79,13 +81,15 @@ class Billing:
         self._consumer.shutdown()
 
     def _take(self, messages):
+        """Charge or refund. Without CONSUME_SUCCESS as the answer, the messages would be delivered again."""
         for message in messages:
             event = json.loads(message.body)
             with self._lock:
                 if message.tags == "cancelled":
                     self.charged[event["order"]] = 0
-                else:  # an order that comes twice, or behind its cancellation, is not charged again
+                else:  # an order that arrives twice, or after its cancellation, is not charged again
                     self.charged.setdefault(event["order"], event["amount"])
+        return ConsumeStatus.CONSUME_SUCCESS
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fixtures of the shop's tests."""
+"""Fixtures for the shop's tests."""
 import time
 
 import pytest
@@ -7,7 +7,7 @@ from shop import TOPIC, Billing, Shop
 
 @pytest.fixture
 def mq(rocketmq):
-    """A clean RocketMQ with the topic of orders."""
+    """A clean RocketMQ with the topic for orders."""
     rocketmq.create_topic(TOPIC, queues=4)
     return rocketmq
 
@@ -21,14 +21,14 @@ def shop(mq):
 
 @pytest.fixture
 def billing(mq):
-    """Its billing, which runs."""
+    """The shop's billing, running."""
     with Billing(mq.namesrv_addr) as billing:
         yield billing
 
 
 @pytest.fixture
 def eventually():
-    """eventually(predicate): wait until it is true, for 10 s at most."""
+    """eventually(predicate) waits until the predicate is true, for at most 10 s."""
     def wait(predicate):
         deadline = time.monotonic() + 10
         while not predicate():

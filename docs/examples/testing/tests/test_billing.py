@@ -1,4 +1,4 @@
-"""What is charged."""
+"""Billing: each order is charged once."""
 import pytest
 from shop import Billing
 
@@ -10,7 +10,7 @@ def test_each_order_is_charged(shop, billing, eventually, count):
     eventually(lambda: billing.charged == {number: 100 + number for number in range(count)})
 
 
-def test_order_that_comes_twice_is_charged_once(shop, billing, eventually):
+def test_order_that_arrives_twice_is_charged_once(shop, billing, eventually):
     shop.place("ada", "o-1", 100)
     shop.place("ada", "o-1", 999)
     shop.place("ada", "o-2", 5)
@@ -31,7 +31,7 @@ def test_orders_wait_for_billing(mq, shop, eventually):
         eventually(lambda: billing.charged == {"o-1": 100})
 
 
-def test_billing_goes_on_where_it_was(mq, shop, eventually):
+def test_billing_continues_where_it_stopped(mq, shop, eventually):
     shop.place("ada", "o-1", 100)
     with Billing(mq.namesrv_addr) as first:
         eventually(lambda: first.charged == {"o-1": 100})

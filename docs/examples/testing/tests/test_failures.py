@@ -1,9 +1,8 @@
-"""What the shop does when the broker does not do what it should."""
+"""The shop's behaviour when a broker fails."""
 import pytest
 from shop import TOPIC, Billing, Shop
 
-from rmqha.client.exception import MQBrokerException, MQClientException
-from rmqha.remoting.exception import RemotingException
+from rmqha import MQBrokerException, MQClientException, RemotingException
 
 
 def test_busy_broker_is_asked_again(mq, shop):

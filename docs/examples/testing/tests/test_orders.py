@@ -1,4 +1,4 @@
-"""What the shop sends."""
+"""The messages that the shop sends."""
 import json
 
 import pytest

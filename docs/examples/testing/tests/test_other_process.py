@@ -1,4 +1,4 @@
-"""A client in another process, as one in another language is."""
+"""A client in another process, like a client in another language."""
 import subprocess
 import sys
 

@@ -1,11 +1,11 @@
-"""What the shop does with a master and a slave."""
+"""The shop with a master and a slave."""
 import pytest
 from shop import TOPIC, NotReplicatedError, Shop
 
 
 @pytest.fixture
 def mq(rocketmq_ha):
-    """A master that waits for its slave, instead of a single one."""
+    """A master that waits for its slave, instead of a single master."""
     rocketmq_ha.create_topic(TOPIC, queues=4)
     return rocketmq_ha
 
