@@ -1,5 +1,6 @@
 #!/bin/sh
-# Becomes one of rmqha's programs: entrypoint.sh mqnamesrv|mqbroker|mqcontroller|mqadmin|rmqha [OPTIONS]. JSON form of CMD passes them on.
+# Replace this shell with one of rmqha's programs: entrypoint.sh mqnamesrv|mqbroker|mqcontroller|mqadmin|rmqha [OPTIONS].
+# The JSON form of CMD passes the options on.
 set -eu
 case ${1:-} in
     mqnamesrv | mqbroker | mqcontroller | mqadmin | rmqha) exec "$@" ;;
