@@ -1,5 +1,4 @@
-"""What tools find in the tree: test names are the same on every day and in every process; ruff and mypy have nothing
-to say."""
+"""Test names are the same every day and in every process; ruff and mypy find nothing in the tree."""
 import importlib.util
 import os
 import re
@@ -17,7 +16,7 @@ from tests.support.tiers import in_all
 pytestmark = in_all
 
 
-# A test has the same name on every day and in every process: processes that run tests side by side compare them.
+# Test names must not depend on the day or the process: processes that run tests in parallel compare them.
 
 LATER = ("-p", "tests.support.other_day")
 PLANTED = '''
@@ -36,7 +35,7 @@ def test_of_neither(value): ...
 
 
 def collected(files: Iterable[str], folder: Path, *options: str, seed: int = 12345) -> set[str]:
-    """The names of the tests in files of a folder, in a process of its own with other hashes."""
+    """Return the names of the tests in files of a folder, collected by another process with a different hash seed."""
     run = subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-o",
                           "addopts=", f"--rootdir={folder}", *options, *files], cwd=folder, capture_output=True,
                          text=True, check=False, env=os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": ROOT})
@@ -46,13 +45,13 @@ def collected(files: Iterable[str], folder: Path, *options: str, seed: int = 123
 
 @pytest.mark.timeout(900)
 def test_names_do_not_depend_on_clock_or_hashes(request):
-    """Of those in this run."""
+    """Check the files of this test run."""
     names = [item.nodeid for item in request.session.items]
     elsewhere = collected(sorted({schedule.path_of(name) for name in names}), ROOT, *LATER)
     assert [name for name in names if name not in elsewhere] == []
 
 
-def test_names_that_do_are_found(tmp_path):
+def test_names_that_depend_on_them_are_found(tmp_path):
     (tmp_path / "test_planted.py").write_text(PLANTED, "utf-8")
     first, second = collected(["test_planted.py"], tmp_path), collected(["test_planted.py"], tmp_path, *LATER, seed=2)
     assert {schedule.path_of(name) for name in first} == {"test_planted.py"}
@@ -61,11 +60,12 @@ def test_names_that_do_are_found(tmp_path):
     assert "test_planted.py::test_of_neither[a]" in first & second
 
 
-# ruff (set up in pyproject.toml) and mypy (in setup.cfg) have nothing to say; exemptions say why.
+# ruff (configured in pyproject.toml) and mypy (in setup.cfg) find nothing; exemptions give a reason.
 
 
 def complaints(tool: str, *arguments: str) -> str:
-    """What `tool` prints; empty when it finds nothing. `bin/test` installs the tools, a bare pytest may lack them."""
+    """Return the output of `tool`, empty when it finds nothing. `bin/test` installs the tools; a bare pytest may
+    lack them."""
     if importlib.util.find_spec(tool) is None:
         pytest.skip(f"needs the extra `dev`: {tool} is not installed")
     done = subprocess.run([sys.executable, "-m", tool, *arguments], cwd=ROOT, capture_output=True, text=True,
@@ -85,23 +85,30 @@ EXEMPTION = re.compile(r"#\s*(?:type:\s*ignore|noqa|pragma|mypy:)")
 WITH_REASON = re.compile(r"# type: ignore\[[a-z, -]+\]  # [\w`]|# noqa: [A-Z]+\d+(, [A-Z]+\d+)*, [a-zA-Z]")
 
 
+REASON_ABOVE = re.compile(r"# (?:type: ignore\[[a-z, -]+\]|noqa: [A-Z]+\d+(, [A-Z]+\d+)*)$")
+
+
 def without_reason(text: str) -> list[str]:
-    """The lines with an exemption from a check that does not say of what, and why."""
-    return [line.strip() for line in text.splitlines() if EXEMPTION.search(line) and not WITH_REASON.search(line)]
+    """Return the lines with an exemption from a check that does not name the check and a reason, there or above."""
+    lines = text.splitlines()
+    return [line.strip() for above, line in zip(["", *lines], lines) if EXEMPTION.search(line)
+            and not WITH_REASON.search(line)
+            and not (REASON_ABOVE.search(line) and above.lstrip().startswith("# "))]
 
 
-def test_exemptions_say_why():
+def test_exemptions_give_a_reason():
     files = sorted((ROOT / "rmqha").rglob("*.py"))
     assert {str(path): lines for path in files if (lines := without_reason(path.read_text("utf-8")))} == {}
 
 
-def test_exemptions_without_a_reason_are_seen():
+def test_exemptions_without_a_reason_are_found():
     bare = ["x = 1  # noqa", "x = 1  # noqa: F401", "x = y  # type: ignore", "x = y  # type: ignore[misc]"]
-    good = ["x = 1  # noqa: F401, for others", "x = y  # type: ignore[misc]  # an int"]
+    good = ["x = 1  # noqa: F401, for others", "x = y  # type: ignore[misc]  # an int",
+            "# An int.", "x = y  # type: ignore[misc]"]
     assert without_reason("\n".join(bare + good)) == bare
 
 
-def test_complaints_are_seen(tmp_path):
+def test_complaints_are_found(tmp_path):
     (tmp_path / "unused.py").write_text("import os\n")
     assert "F401" in complaints("ruff", "check", "--output-format=concise", str(tmp_path))
     (tmp_path / "wrong.py").write_text("def text() -> str:\n    return 1\n")
