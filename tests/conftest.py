@@ -1,4 +1,4 @@
-"""Fixtures for tests that start whole servers, rmqha's and the real ones; and in which order tests run."""
+"""Fixtures for tests that start whole servers (rmqha's and RocketMQ's), and the order in which tests run."""
 import gc
 import logging
 import os
@@ -15,20 +15,23 @@ from hypothesis import HealthCheck, settings
 from tests.support import patience, schedule, tiers, wait
 from tests.support.wait import Laps, wait_until
 
-_SECONDS: Counter[str] = Counter()  # that each test file took
-_CPU: Counter[str] = Counter()  # in seconds, likewise; in the process that reports
-_LAPS: list[Laps] = []  # of this process
+# Wall seconds per test file.
+_SECONDS: Counter[str] = Counter()
+# CPU seconds per test file, summed in the process that reports.
+_CPU: Counter[str] = Counter()
+_LAPS: list[Laps] = []  # laps of this process
 _FAILED = pytest.StashKey[bool]()
-_NOTES_DURATIONS = os.environ.pop("RMQHA_NOTE_DURATIONS", "") == "1"  # runs that tests start note nothing
+# Test runs that tests start themselves record no durations.
+_NOTES_DURATIONS = os.environ.pop("RMQHA_NOTE_DURATIONS", "") == "1"
 
-# A machine that stands still for half a second is no fault of what is tested.
+# No deadline: a machine that stalls for half a second must not fail a test.
 settings.register_profile("new draws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same draws", parent=settings.get_profile("new draws"), derandomize=True, database=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the tier. Processes that run tests side by side take their ports from ranges of their own; each notes its
-    threads."""
+    """Choose the tier. When several processes run tests in parallel, each takes its ports from its own range and
+    records the threads that it starts."""
     named = config.args_source is pytest.Config.ArgsSource.ARGS or bool(config.option.keyword or config.option.markexpr)
     tiers.choose(names_tests=named)
     settings.register_profile("few draws", settings.get_profile("same draws"), max_examples=tiers.drawn(100))
@@ -47,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Each process gets whole files (or folders, see `schedule`), in the order of the collection."""
+    """Give each process whole files (or folders, see `schedule`), in the order of the collection."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
@@ -60,7 +63,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A file of which no test will run is not even loaded."""
+    """Do not load a file none of whose tests will run."""
     if not collection_path.name.startswith("test_") or not collection_path.is_file():
         return None
     return _is_left_out(collection_path, config) or None
@@ -73,7 +76,7 @@ def _is_left_out(file: Path, config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests of other tiers out, and put the longest files first when processes run them side by side."""
+    """Leave out the tests of other tiers, and put the longest files first when several processes run them."""
     left_out = [item for item in items if not tiers.runs(_tier_of(item))]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -87,7 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and collected stays, and is not searched for garbage again and again."""
+    """Exempt imported modules and collected tests from later garbage collections."""
     gc.disable()
     try:
         return (yield)
@@ -102,17 +105,17 @@ def _tier_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Threads that are started from here on are the test's. Its requests wait for a busy machine."""
+    """Attribute the threads started from here on to this test, and let its requests wait for a busy machine."""
     patience.be_patient(item.get_closest_marker("own_timeouts") is None)
     wait.begin_test()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """After a test: the folder of one that has passed goes, for all of them are 2 GB. pytest's own way to that may
-    take the folder of a run that begins meanwhile.
+    """Delete the folder of a test that has passed: all of them together take 2 GB. pytest's own cleanup may delete the
+    folder of another run that starts at the same time.
 
-    After the last test of a file: the CPU that the file took, and the end of the logs that it has set up.
+    After the last test of a file, record the CPU that the file took, and remove the log handlers that it has set up.
     """
     try:
         yield
@@ -126,7 +129,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _forget_logs() -> None:
-    """Loggers of RocketMQ are as a new process has them: commands that run in this one set them up."""
+    """Reset RocketMQ's loggers to the state of a new process: commands that run in this one configure them."""
     logging.root.setLevel(logging.WARNING)
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("Rocketmq")]:
         logger = logging.getLogger(name)
@@ -138,7 +141,7 @@ def _forget_logs() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up what the files take."""
+    """Add up the durations of each file."""
     path = schedule.path_of(report.nodeid)
     _SECONDS[path] += report.duration
     if report.when == "teardown":
@@ -146,18 +149,18 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The CPU of all."""
+    """Print the CPU seconds of all files."""
     terminalreporter.write_line(f"CPU of the tests and of what they started: {_CPU.total():.0f} s")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """With RMQHA_NOTE_DURATIONS=1 the next run knows what took long in this one."""
+    """Save the durations with RMQHA_NOTE_DURATIONS=1, for the order of the next run."""
     if _NOTES_DURATIONS and not hasattr(session.config, "workerinput"):
         schedule.write(_SECONDS, _CPU)
 
 
 def _skip_without_java(items: list[pytest.Item]) -> None:
-    """Tests marked `java` skip, with the reason, where Java is missing; with RMQHA_REQUIRE_JAVA=1 they fail."""
+    """Skip tests marked `java`, with the reason, where Java is missing; with RMQHA_REQUIRE_JAVA=1 they fail."""
     marked = [item for item in items if item.get_closest_marker("java")]
     if not marked or os.environ.get("RMQHA_REQUIRE_JAVA") == "1":
         return
@@ -170,7 +173,7 @@ def _skip_without_java(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows the end of what each of its servers printed, and keeps its folder."""
+    """Attach the end of each server's output to a failed test, and keep its folder."""
     report = yield
     if report.failed:
         item.stash[_FAILED] = True
@@ -182,8 +185,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Iterator[None]:
-    """What a test has logged or failed with may hold half a surrogate pair, which can't be sent to the process that
-    reports: it would end this one."""
+    """Replace unpaired surrogates in logs and failure texts: they can't be sent to the reporting process, and would
+    end this one."""
     return _sendable((yield))
 
 
@@ -207,7 +210,8 @@ def _killed_at_the_end() -> Iterator[list]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _clients_are_shut_down() -> Iterator[None]:
-    """A client that a file leaves running asks its name server, and starts threads, beside all later tests."""
+    """Fail a file that leaves a client running: it would query its name server and start threads during all later
+    tests."""
     before = wait.running_clients()
     yield
     wait_until(lambda: wait.running_clients() <= before, what="the clients of this file to be shut down")
@@ -215,7 +219,7 @@ def _clients_are_shut_down() -> Iterator[None]:
 
 @pytest.fixture
 def nodes() -> Iterator[list]:
-    """The servers of this test; all are killed at its end, the youngest first."""
+    """The servers of this test; all are killed at its end, the most recent first."""
     with _killed_at_the_end() as started:
         yield started
 
@@ -229,7 +233,8 @@ def module_nodes() -> Iterator[list]:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, whatever handler an earlier test of this process has left (Spark's does)."""
+    """Make SIGINT raise KeyboardInterrupt, whatever handler an earlier test of this process has installed (Spark's
+    does)."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -249,7 +254,7 @@ def make_namesrv(nodes: list, tmp_path: Path) -> Callable:
 
 @pytest.fixture
 def make_broker(nodes: list, tmp_path: Path) -> Callable:
-    """make_broker(kind, namesrv_address, name, **properties) -> a running BrokerNode (start=False: not yet running)."""
+    """make_broker(kind, namesrv_address, name, **properties) -> a running BrokerNode (start=False: not started yet)."""
     from tests.support.nodes import BrokerNode
 
     def make(kind: str, namesrv: str | None, name: str = "broker", start: bool = True, **properties: object):
@@ -285,7 +290,7 @@ def rmqha_broker(make_broker: Callable) -> Callable:
 
 @pytest.fixture(scope="session")
 def java_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
-    """The JVM with the official client and mqadmin; one for the whole run."""
+    """The JVM with the official client and mqadmin; one for the whole test run."""
     from tests.support.java_driver import JavaDriver
     driver = JavaDriver(tmp_path_factory.mktemp("java-driver")).start()
     yield driver

@@ -1,4 +1,4 @@
-"""The conf folder: broker files, units of systemd, images and compose files, dashboards and alerts."""
+"""The conf folder: broker files, systemd units, images and compose files, dashboards and alerts."""
 import configparser
 import json
 import os
@@ -28,7 +28,7 @@ from tests.support import ports
 from tests.support.in_process import running_name_server
 from tests.support.sources import ROOT
 
-# Every file of the conf folder: known keys only, explained line by line, and no two brokers in each other's way.
+# Every file of the conf folder has known keys only, explained line by line, and no two brokers conflict.
 
 CONF = ROOT / "conf"
 FOLDERS = ("2m-2s-async", "2m-2s-sync", "2m-noslave", "controller")
@@ -46,7 +46,7 @@ ROCKETMQ_NAMES = {
 
 
 def load(file):
-    """The four config objects that a broker makes of a file."""
+    """Return the four config objects that a broker makes of a file."""
     unknown = []
     configs = BrokerConfig(), ServerConfig(), RemotingClientConfig(), MessageStoreConfig()
     load_config_file(str(CONF / file), configs, warn=unknown.append)
@@ -55,21 +55,21 @@ def load(file):
 
 
 def folder(name):
-    """Broker, server and store config of each file in a folder."""
+    """Return the broker, server and store config of each file in a folder."""
     return {file: load(file) for file in FILES if file.startswith(name + "/")}
 
 
-def test_names_are_rocketmqs():
+def test_file_names_are_rocketmqs():
     assert set(ALL_FILES) == ROCKETMQ_NAMES | CONTROLLERS
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_file_has_known_keys_with_good_values_only(file):
+def test_file_has_only_known_keys_with_valid_values(file):
     broker, server, _client, store = load(file)
     assert broker.brokerName.startswith("broker-") and broker.namesrvAddr == "127.0.0.1:9876"
     assert server.listenPort > 1024
     assert store.fileReservedTime == 48 and store.deleteWhen == "04"
-    assert store.mappedFileSizeCommitLog == MessageStoreConfig().mappedFileSizeCommitLog, "defaults stay RocketMQ's"
+    assert store.mappedFileSizeCommitLog == MessageStoreConfig().mappedFileSizeCommitLog, "defaults are RocketMQ's"
 
 
 @pytest.mark.parametrize("file", ALL_FILES)
@@ -99,7 +99,8 @@ def test_store_folders_do_not_clash():
 def test_logs_of_a_folder_do_not_clash(name):
     brokers = [broker for broker, _server, _client, _store in folder(name).values()]
     assert all(broker.isolateLogEnable for broker in brokers)
-    if name != "controller":  # there they are named by their ports
+    # Controllers' logs are named after their ports.
+    if name != "controller":
         assert len({(broker.brokerName, broker.brokerId) for broker in brokers}) == len(brokers)
 
 
@@ -113,12 +114,12 @@ def test_each_master_has_one_slave(name, role):
         ("broker-b", 0, role), ("broker-b", 1, BrokerRole.SLAVE)]
 
 
-def test_folder_without_slaves_has_masters_only():
+def test_folder_without_slaves_has_only_masters():
     assert {store.brokerRole for *_others, store in folder("2m-noslave").values()} == {BrokerRole.ASYNC_MASTER}
     assert load("2m-noslave/broker-trace.properties")[0].traceTopicEnable
 
 
-def test_controllers_start_with_their_files_and_the_replicas_ask_the_local_one():
+def test_controllers_start_with_their_files_and_replicas_use_the_local_one():
     for file in sorted(CONTROLLERS):
         assert check(str(CONF / file), "controller") == []
         assert kind_of(read_config_file(str(CONF / file))) == "controller"
@@ -132,7 +133,7 @@ def test_controllers_start_with_their_files_and_the_replicas_ask_the_local_one()
     assert peers_of(local)["n0"] == peers_of(shared)["n0"]
 
 
-# The units of conf/systemd: what they start is there, and systemd takes them.
+# The units of conf/systemd start programs that exist, and systemd accepts them.
 
 UNITS = ROOT / "conf" / "systemd"
 NAMES = ("rmqha-namesrv.service", "rmqha-controller.service", "rmqha-broker@.service")
@@ -142,19 +143,19 @@ HARDENING = ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "
 
 
 def unit(name):
-    """section -> key -> value; a key that is there twice in a section is an error."""
+    """Return section -> key -> value; a key that occurs twice in a section is an error."""
     parser = configparser.RawConfigParser(delimiters=("=",), comment_prefixes=("#",), interpolation=None)
     parser.optionxform = str
     parser.read_string((UNITS / name).read_text("ascii"))
     return parser
 
 
-def test_there_are_these_units():
+def test_unit_files_are_complete():
     assert sorted(path.name for path in UNITS.iterdir()) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_unit_starts_a_program_that_is_installed_with_a_config_file(name):
+def test_unit_starts_an_installed_program_with_a_config_file(name):
     service = unit(name)["Service"]
     program, option, file = service["ExecStart"].split()
     entries = (ROOT / "setup.cfg").read_text("utf-8")
@@ -168,10 +169,10 @@ def test_unit_starts_a_program_that_is_installed_with_a_config_file(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_unit_waits_for_what_the_server_tells(name):
+def test_unit_waits_for_the_servers_notification(name):
     service = unit(name)["Service"]
     assert service["Type"] == "notify" and process.SOCKET_ENV == "NOTIFY_SOCKET"
-    # its look at its threads must have time: a quarter of this
+    # The server's check of its threads needs time: a quarter of this.
     assert int(service["WatchdogSec"]) >= 60
     assert service["Restart"] == "on-failure"
     assert service["RestartPreventExitStatus"] == str(server_util.EXIT_BAD_CONFIG)
@@ -179,7 +180,7 @@ def test_unit_waits_for_what_the_server_tells(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_unit_takes_rights_away_but_not_those_that_are_needed(name):
+def test_unit_drops_all_rights_except_the_necessary_ones(name):
     service = unit(name)["Service"]
     assert service["User"] == service["Group"] == "rmqha" and service["ProtectSystem"] == "strict"
     assert {service[key] for key in HARDENING} == {"yes"} and service["CapabilityBoundingSet"] == ""
@@ -189,7 +190,7 @@ def test_unit_takes_rights_away_but_not_those_that_are_needed(name):
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze (package systemd) is not here")
-def test_systemd_takes_the_units(tmp_path):
+def test_systemd_accepts_the_units(tmp_path):
     for name in NAMES:
         text = (UNITS / name).read_text("ascii").replace("/opt/rmqha/bin/", f"{tmp_path}/")
         (tmp_path / name.replace("@", "@broker-a")).write_text(text)
@@ -203,10 +204,11 @@ def test_systemd_takes_the_units(tmp_path):
     broken.write_text(broken.read_text().replace("WatchdogSec=60", "WatchdogSec=soon"))
     result = subprocess.run(["systemd-analyze", "verify", "--man=no", str(broken)], capture_output=True, text=True,
                             timeout=600)
-    assert "Failed to parse sec value" in result.stderr  # it does look
+    # The check does find errors.
+    assert "Failed to parse sec value" in result.stderr
 
 
-# Image and compose files: each file, program and extra that they name is there, and the scripts work.
+# Image and compose files name only files, programs and extras that exist, and the scripts work.
 
 DOCKER = ROOT / "conf" / "docker"
 COMPOSE = {"compose-1m-1s.yml": 1, "compose-2m-2s.yml": 2}
@@ -214,7 +216,7 @@ HOME = "/var/lib/rmqha"
 
 
 def dockerfile():
-    """The instructions: (word, rest), continuation lines joined."""
+    """Return the instructions as (word, rest), with continuation lines joined."""
     text = (DOCKER / "Dockerfile").read_text("ascii").replace("\\\n", "")
     return [tuple(line.split(" ", 1)) for line in text.splitlines() if line and not line.startswith("#")]
 
@@ -223,7 +225,7 @@ def values(word):
     return [rest for name, rest in dockerfile() if name == word]
 
 
-def test_image_copies_what_is_there_and_lets_it_through():
+def test_image_copies_existing_files_that_dockerignore_lets_through():
     ignored = (DOCKER / "Dockerfile.dockerignore").read_text("ascii").splitlines()
     let_through = [line[1:] for line in ignored if line.startswith("!")]
     copies = [rest for rest in values("COPY") if "--from" not in rest]
@@ -234,7 +236,7 @@ def test_image_copies_what_is_there_and_lets_it_through():
 
 
 def test_wheel_of_the_image_has_all_templates(tmp_path):
-    """Otherwise `rmqha config init` and `rmqha quickstart` fail in a container."""
+    """Check the templates: without them `rmqha config init` and `rmqha quickstart` fail in a container."""
     ignored = (DOCKER / "Dockerfile.dockerignore").read_text("ascii").splitlines()
     let_through = [line[1:] for line in ignored if line.startswith("!")]
     words = dockerfile()
@@ -257,7 +259,7 @@ def test_wheel_of_the_image_has_all_templates(tmp_path):
     assert (tmp_path / "LICENSE").exists() and (tmp_path / "NOTICE").exists()
 
 
-def test_image_installs_extras_that_there_are_and_leaves_no_root_behind():
+def test_image_installs_existing_extras_and_does_not_run_as_root():
     [extras] = re.findall(r"'\.\[([\w,]+)\]'", " ".join(values("RUN")))
     declared = re.findall(r"^(\w+) =$", (ROOT / "setup.cfg").read_text("utf-8").partition("extras_require]")[2],
                           re.MULTILINE)
@@ -281,7 +283,7 @@ def docker_load(file):
 
 
 @pytest.mark.parametrize("name", COMPOSE)
-def test_compose_file_starts_each_server_once_with_files_that_are_there(name):
+def test_compose_file_starts_each_server_once_with_existing_files(name):
     yaml = pytest.importorskip("yaml", reason="needs PyYAML, the extra acl")
     data = yaml.safe_load((DOCKER / name).read_text("ascii"))
     services, brokers = data["services"], {}
@@ -301,11 +303,12 @@ def test_compose_file_starts_each_server_once_with_files_that_are_there(name):
         broker, server, store = docker_load(DOCKER / mount.partition(":")[0])
         host, _colon, port = broker.namesrvAddr.partition(":")
         assert host in services and int(port) == namesrv_startup.DEFAULT_LISTEN_PORT
-        # the port that the health check asks, and the volume that goes on
+        # The port that the health check queries, and the volume that keeps the data.
         assert server.listenPort == DEFAULT_LISTEN_PORT and store.storePathRootDir.startswith(HOME)
         assert store.storePathCommitLog.startswith(HOME)
         brokers[service] = broker.brokerName, broker.brokerId, store.brokerRole
-        if store.brokerRole is BrokerRole.SLAVE:  # it learns of its master from the name server
+        # A slave learns its master's address from the name server.
+        if store.brokerRole is BrokerRole.SLAVE:
             assert settings["depends_on"] == {broker.brokerName: {"condition": "service_healthy"}}
     names = [f"broker-{letter}" for letter in "ab"[:COMPOSE[name]]]
     assert sorted(brokers.values(), key=lambda row: row[:2]) == [
@@ -331,7 +334,7 @@ def run(script, *arguments, **environment):
 @pytest.mark.parametrize(("arguments", "text"), [
     (("mqnamesrv", "-h"), "usage: mqnamesrv"), (("mqbroker", "-h"), "usage: mqbroker"), (("mqadmin",), "clusterList"),
     (("rmqha", "check", "--help"), "server")])
-def test_entrypoint_becomes_each_program(arguments, text):
+def test_entrypoint_runs_each_program(arguments, text):
     result = run("entrypoint.sh", *arguments)
     assert result.returncode == 0 and text in result.stdout
 
@@ -342,7 +345,7 @@ def test_entrypoint_refuses_anything_else():
         assert result.returncode == 2 and "give one of mqnamesrv, mqbroker" in result.stderr
 
 
-def test_health_is_whether_the_server_of_process_1_answers(tmp_path):
+def test_health_check_succeeds_only_while_the_server_of_process_1_answers(tmp_path):
     command_line = tmp_path / "cmdline"
 
     def health(command, port):
@@ -358,25 +361,25 @@ def test_health_is_whether_the_server_of_process_1_answers(tmp_path):
     assert health([b"python", b"/opt/rmqha/bin/rmqha", b"ps"], port) == 0
 
 
-# Dashboards and alerts name only metrics and labels that rmqha tells, and documents only those that there are.
+# Dashboards and alerts use only metrics and labels that rmqha exports, and the documents only those that exist.
 
 CONF = ROOT / "conf"
 DASHBOARDS = sorted((CONF / "grafana").glob("*.json"))
 ALERTS = CONF / "prometheus" / "alerts.yml"
-SCRAPED = {"job", "instance"}  # what Prometheus adds
+SCRAPED = {"job", "instance"}  # added by Prometheus
 METRICS = {metric.name: metric for metric in (
     *BROKER_METRICS, *NAMESRV_METRICS, *CONTROLLER_METRICS, *OF_EACH_ANSWER)}
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _WORD = re.compile(r"(?<![\w.$])[a-zA-Z_:][\w:]*")
 _BY = re.compile(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)")
 _SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\s*(\{[^}]*\})?")
-# PromQL's own words that are used
+# PromQL's own words, as far as they are used here.
 PROMQL = {"sum", "max", "min", "count", "rate", "increase", "topk", "histogram_quantile", "max_over_time", "vector",
           "or", "and", "m", "h", "d", "s"}
 
 
 def known_names() -> dict[str, set[str]]:
-    """The names that can be asked for, with their labels."""
+    """Return the names that can be queried, with their labels."""
     names = {"up": set(SCRAPED)}
     for metric in METRICS.values():
         labels = {*metric.labels, *SCRAPED}
@@ -395,7 +398,7 @@ METRIC_NAMES = known_names()
 
 
 def wrong_in(expression: str) -> list[str]:
-    """The names, and the labels of names, that nobody tells."""
+    """Return the names, and the labels of names, that no server exports."""
     text = _TEXT.sub('""', expression)
     wrong, labels = [], set()
     for name, selector in _SELECTOR.findall(_BY.sub(" ", text)):
@@ -413,7 +416,7 @@ def wrong_in(expression: str) -> list[str]:
 
 
 def expressions() -> list[tuple[str, str]]:
-    """(where, expression) of all panels, variables and alerts."""
+    """Return (where, expression) of all panels, variables and alerts."""
     found = []
     for file in DASHBOARDS:
         dashboard = json.loads(file.read_text("utf-8"))
@@ -429,7 +432,7 @@ def expressions() -> list[tuple[str, str]]:
     return found
 
 
-def test_all_names_and_labels_are_told():
+def test_all_names_and_labels_are_exported():
     found = expressions()
     assert len(found) > 90
     wrong = [f"{where}: {one}" for where, expression in found for one in wrong_in(expression)]
@@ -442,11 +445,11 @@ def test_all_names_and_labels_are_told():
     ('rmqha_slaves{slave="a"} > 0', ["rmqha_slaves: no label slave"]),
     ("rmqha_ack_latency_seconds", ["rmqha_ack_latency_seconds is not known"]),
     ('sum by (group) (rocketmq_group_count) == 0 and on (group) rocketmq_group_diff > 0', [])])
-def test_the_check_finds_what_is_wrong(expression, wrong):
+def test_unknown_names_and_labels_are_found(expression, wrong):
     assert wrong_in(expression) == wrong
 
 
-def test_dashboards_are_whole():
+def test_dashboards_are_complete():
     assert [file.stem for file in DASHBOARDS] == [f"rmqha-{name}" for name in ("broker", "cluster", "consumers",
                                                                                "replication")]
     uids = set()
@@ -464,7 +467,7 @@ def test_dashboards_are_whole():
         assert len(cells) == len(set(cells)) and max(x for x, _y in cells) < 24, f"{file}: panels overlap"
 
 
-def test_alerts_say_what_and_use_labels_that_are_left():
+def test_alerts_have_a_description_and_use_only_remaining_labels():
     for group in yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]:
         for rule in group["rules"]:
             assert rule["labels"]["severity"] in ("warning", "critical") and rule["annotations"]["description"]
@@ -474,7 +477,7 @@ def test_alerts_say_what_and_use_labels_that_are_left():
             assert set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"]))) <= left, rule["alert"]
 
 
-def test_promtool_takes_rules_and_configuration():
+def test_promtool_accepts_rules_and_configuration():
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("no promtool (Debian: the package prometheus)")
@@ -483,7 +486,7 @@ def test_promtool_takes_rules_and_configuration():
         assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_configuration_names_the_jobs_that_alerts_and_dashboards_ask_for():
+def test_configuration_defines_the_jobs_that_alerts_and_dashboards_query():
     config = yaml.safe_load((CONF / "prometheus" / "prometheus.yml").read_text("utf-8"))
     jobs = {job["job_name"] for job in config["scrape_configs"]}
     assert jobs == {"rmqha-broker", "rmqha-namesrv", "rmqha-controller"} and config["rule_files"] == ["alerts.yml"]

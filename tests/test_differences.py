@@ -1,4 +1,4 @@
-"""docs/reference/differences.md ends with every `Differs:` of the code: `python -m tests.test_differences` makes it."""
+"""docs/reference/differences.md lists every `Differs:` of the code; `python -m tests.test_differences` generates it."""
 import ast
 import io
 import re
@@ -10,11 +10,18 @@ from tests.support.sources import ROOT, lines, modules
 
 DIFFERENCES = ROOT / "docs" / "reference" / "differences.md"
 MARK = "<!-- from here on: python -m tests.test_differences -->"
+HEAD = """## All differences, by module
+
+Each entry is a comment in the code that begins with `Differs:`. It says what rmqha does, what RocketMQ does
+instead, or both. RocketMQ (in some entries "Java") is 4.9.8, and 5.1.4 for automatic failover. "Here" is rmqha.
+
+`python -m tests.test_differences` generates this list."""
+ORIGINAL = re.compile(r"\bthe original\b", re.I)
 START = re.compile(r"\bDiffers(?: from \w+)?(?:: | in that |, )?")
 
 
 def comments(path: str) -> list[tuple[int, str]]:
-    """(line, text) of each block of comment lines that belong together."""
+    """Return (line, text) of each block of adjacent comment lines."""
     source = "\n".join(lines(path)) + "\n"
     blocks: list[tuple[int, str]] = []
     last = -2
@@ -30,7 +37,7 @@ def comments(path: str) -> list[tuple[int, str]]:
 
 
 def docstrings(tree: ast.Module) -> list[tuple[int, str]]:
-    """(line, text) of each paragraph of each docstring."""
+    """Return (line, text) of each paragraph of each docstring."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
@@ -41,20 +48,20 @@ def docstrings(tree: ast.Module) -> list[tuple[int, str]]:
 
 @cache
 def deviations() -> dict[str, list[str]]:
-    """Module -> what it says after each `Differs`."""
+    """Return module -> the texts after each of its `Differs`."""
     result: dict[str, list[str]] = {}
     for path, tree in modules().items():
         for _line, text in sorted(comments(path) + docstrings(tree)):
             match = START.search(text)
             if match and not text.startswith("Differs: as "):
-                said = text[match.end():].strip()
+                said = ORIGINAL.sub("RocketMQ", text[match.end():].strip())
                 result.setdefault(path, []).append(said[:1].upper() + said[1:].rstrip("."))
     return result
 
 
 def render() -> str:
-    """The generated part."""
-    parts = [MARK, ""]
+    """Return the generated part of the page."""
+    parts = [MARK, "", HEAD, ""]
     for path, entries in sorted(deviations().items()):
         parts.append(f"- `{path}`")
         parts += [f"  - {entry}" for entry in dict.fromkeys(entries)]
@@ -66,7 +73,7 @@ def test_each_deviation_in_the_code_is_listed():
     assert text[text.index(MARK):] == render(), "run: python -m tests.test_differences"
 
 
-def test_every_deviation_says_something():
+def test_no_deviation_is_empty():
     empty = [path for path, entries in deviations().items() for entry in entries if len(entry) < 15]
     assert not empty
 

@@ -1,4 +1,4 @@
-"""What the programs load before they do anything: each module is CPU of each start (tests/bench/import_cpu.py)."""
+"""Modules that the programs load before they do anything: each costs CPU at every start (tests/bench/import_cpu.py)."""
 import os
 import subprocess
 import sys
@@ -12,7 +12,7 @@ NOT_AT_FIRST = {"asyncio", "concurrent.futures", "decimal", "difflib", "email", 
                 "multiprocessing", "platform", "psutil", "shutil", "ssl", "subprocess", "tempfile", "urllib.request",
                 "uuid", "xml", "yaml"}
 """Of the standard library and others: what few starts need, and what takes long to load."""
-OF_CLICK = {"platform", "shutil", "uuid"}  # it loads them itself
+OF_CLICK = {"platform", "shutil", "uuid"}  # click loads them itself
 DATACLASSES = {"dataclasses", "inspect"}
 FORBIDDEN = {
     "broker": NOT_AT_FIRST | DATACLASSES | {"click", "rmqha.client", "rmqha.acl.plain_access_validator"},
@@ -35,7 +35,7 @@ def loaded(arguments, tmp_path):
 
 
 @pytest.mark.parametrize("program", STARTS)
-def test_a_start_loads_what_it_needs(program, tmp_path):
+def test_start_loads_only_necessary_modules(program, tmp_path):
     modules = loaded(STARTS[program], tmp_path) - loaded(["-c", "pass"], tmp_path)
     needless = {name for name in modules
                 if any(f"{name}.".startswith(f"{each}.") for each in FORBIDDEN[program])}
@@ -44,6 +44,6 @@ def test_a_start_loads_what_it_needs(program, tmp_path):
     assert len(own) <= MOST_OF_RMQHA[program], own
 
 
-def test_one_sub_command_of_mqadmin_leaves_the_others(tmp_path):
+def test_one_sub_command_of_mqadmin_does_not_load_the_others(tmp_path):
     modules = {name.removeprefix(COMMANDS) for name in loaded(STARTS["mqadmin"], tmp_path) if name.startswith(COMMANDS)}
     assert modules == {"mq_admin_startup", "sub_commands", "sub_command", "commons_cli", "controller", "namesrv"}

@@ -1,4 +1,5 @@
-"""The programs: their command lines beside RocketMQ's, Ctrl-C while they start, --version, --help and nonsense."""
+"""The programs' command lines compared with RocketMQ's, Ctrl-C during startup, --version, --help and invalid
+options."""
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from rmqha.tools.rmqha_command import rmqha
 from tests.support import start_as
 from tests.support.sources import ROOT
 
-# The programs: Ctrl-C while they start, and what each answers to --version, --help and nonsense.
+# Ctrl-C during startup, and the answers of the programs to --version, --help and invalid options.
 
 
 def start(tmp_path, *arguments, **options):
@@ -37,8 +38,8 @@ def start(tmp_path, *arguments, **options):
 
 
 @pytest.mark.parametrize("program", launch.PROGRAMS)
-def test_ctrl_c_while_a_program_is_imported_ends_it_with_130_and_no_word(program, tmp_path):
-    # -v tells on standard error which file is imported now
+def test_ctrl_c_during_import_ends_a_program_with_130_and_no_output(program, tmp_path):
+    # -v prints each file that is being imported to standard error.
     file = f"/{launch.PROGRAMS[program].rpartition('.')[2]}."
     process = start(tmp_path, "-v", "-m", "rmqha.launch", program, "--version")
     told = []
@@ -53,7 +54,7 @@ def test_ctrl_c_while_a_program_is_imported_ends_it_with_130_and_no_word(program
 
 
 @pytest.mark.parametrize("program", launch.PROGRAMS)
-def test_each_tells_its_version_and_explains_itself(program, tmp_path):
+def test_each_program_prints_its_version_and_help(program, tmp_path):
     for option, text in (("--version", __version__), ("--help", program)):
         process = start(tmp_path, "-m", "rmqha.launch", program, option)
         out, err = process.communicate(timeout=600)
@@ -61,13 +62,13 @@ def test_each_tells_its_version_and_explains_itself(program, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [[], ["mqnothing"]])
-def test_other_names_are_refused(arguments, tmp_path):
+def test_unknown_program_names_are_refused(arguments, tmp_path):
     process = start(tmp_path, "-m", "rmqha.launch", *arguments)
     _out, err = process.communicate(timeout=600)
     assert process.returncode == 1 and err.startswith("usage: python -m rmqha.launch mqnamesrv|mqbroker|")
 
 
-def test_ctrl_c_is_an_exception_in_the_block_alone():
+def test_ctrl_c_raises_an_exception_only_in_the_block():
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -80,7 +81,7 @@ def test_ctrl_c_is_an_exception_in_the_block_alone():
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_program_that_ignores_ctrl_c_goes_on_ignoring_it():
+def test_program_that_ignores_ctrl_c_keeps_ignoring_it():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         leave_when_interrupted()
@@ -95,7 +96,7 @@ OTHERS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.mark.parametrize("number", OTHERS)
-def test_sigterm_and_sighup_are_an_exception_in_the_block_once(number):
+def test_sigterm_and_sighup_raise_an_exception_once_in_the_block(number):
     before = {each: signal.signal(each, signal.SIG_DFL) for each in OTHERS}
     try:
         steps = []
@@ -115,7 +116,7 @@ def test_sigterm_and_sighup_are_an_exception_in_the_block_once(number):
 
 @pytest.mark.parametrize("number", OTHERS)
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
-def test_what_ignores_or_handles_a_signal_itself_keeps_that(number, handler):
+def test_ignored_or_handled_signals_keep_their_handlers(number, handler):
     before = signal.signal(number, handler)
     try:
         with Interruptible():
@@ -126,7 +127,7 @@ def test_what_ignores_or_handles_a_signal_itself_keeps_that(number, handler):
 
 
 @pytest.mark.parametrize("number", OTHERS)
-def test_a_command_of_rmqha_ends_in_order(number, tmp_path):
+def test_signal_shuts_down_a_command_of_rmqha_cleanly(number, tmp_path):
     code = ("import signal, sys; sys.argv[1:] = ['config', 'path']\n"
             f"[signal.signal(number, signal.SIG_DFL) for number in {tuple(map(int, OTHERS))}]\n"
             "from rmqha import launch\nfrom rmqha.tools.config import config_command\n"
@@ -136,7 +137,7 @@ def test_a_command_of_rmqha_ends_in_order(number, tmp_path):
     assert process.communicate(timeout=600) == ("", f"ended by {number.name}\n") and process.returncode == 128 + number
 
 
-def test_ctrl_c_in_a_command_of_rmqha_ends_with_130(tmp_path):
+def test_ctrl_c_ends_a_command_of_rmqha_with_130(tmp_path):
     code = ("import signal, sys; sys.argv[1:] = ['config', 'path']\n"
             "from rmqha import launch\nfrom rmqha.tools.config import config_command\n"
             "config_command.filesystem.rocketmq_home = lambda: signal.raise_signal(signal.SIGINT)\n"
@@ -145,13 +146,13 @@ def test_ctrl_c_in_a_command_of_rmqha_ends_with_130(tmp_path):
     assert process.communicate(timeout=600) == ("", "interrupted\n") and process.returncode == INTERRUPTED
 
 
-# What people write on the command lines of the servers, and as name server addresses, beside what RocketMQ takes.
+# Words on the servers' command lines, and name server addresses, compared with what RocketMQ accepts.
 
 CONTROLLER = ["controllerDLegerPeers=n0-127.0.0.1:9878", "controllerDLegerSelfId=n0"]
 
 
 def printed(module, arguments):
-    """The keys that -p prints of a server; as a process, since it sets up logging."""
+    """Return the keys that -p prints for a server, which runs as a process since it configures logging."""
     done = subprocess.run([sys.executable, "-m", module.__name__, "-p", *arguments], capture_output=True, text=True,
                           timeout=600)
     assert done.returncode == 0, done.stderr
@@ -165,7 +166,7 @@ def printed(module, arguments):
     (namesrv_startup, ["enableControllerInNamesrv=true", "-n", "127.0.0.1:9876", *CONTROLLER]),
     (controller_startup, [*CONTROLLER, "&", "-n", "127.0.0.1:9876"]),
 ])
-def test_words_of_a_servers_command_line_count_as_keys(module, words):
+def test_words_on_a_servers_command_line_are_keys(module, words):
     wanted = {word for word in words if "=" in word}
     assert wanted and not wanted - printed(module, words)
 
@@ -174,19 +175,19 @@ def test_words_of_a_servers_command_line_count_as_keys(module, words):
 @pytest.mark.parametrize("words, unknown", [
     (["--no-such"], "--no-such"), (["a=b", "-x"], "-x"), (["--no-such", "value"], "--no-such"),
     (["--listenPort=1"], "--listenPort=1")])
-def test_unknown_options_still_end_with_1(module, words, unknown, capsys):
+def test_unknown_options_end_with_1(module, words, unknown, capsys):
     with pytest.raises(SystemExit) as end:
         module.parse_command_line(words)
     assert end.value.code == 1 and f"unrecognized arguments: {unknown}\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("module", [broker_startup, namesrv_startup, controller_startup])
-def test_a_word_with_a_bad_value_ends_with_2_and_names_the_key(module, capsys):
+def test_word_with_an_invalid_value_ends_with_2_and_names_the_key(module, capsys):
     assert module.main(["listenPort=many"]) == 2
     assert "command line: listenPort: expected a whole number from 0 to 65535, not 'many'" in capsys.readouterr().err
 
 
-def test_words_win_over_the_file_and_odd_ones_are_warned_of(tmp_path):
+def test_words_override_the_file_and_unknown_ones_cause_a_warning(tmp_path):
     file = tmp_path / "broker.conf"
     file.write_text("fileReservedTime=48\nbrokerName=of-the-file\nflushDiskType=SYNC_FLUSH\n")
     configs, said = (BrokerConfig(), MessageStoreConfig()), []
@@ -195,9 +196,9 @@ def test_words_win_over_the_file_and_odd_ones_are_warned_of(tmp_path):
     broker, store = configs
     assert (store.fileReservedTime, store.flushIntervalConsumeQueue, broker.brokerName) == (5, 9, "of-the-file")
     assert store.flushDiskType.name == "SYNC_FLUSH"
-    assert said == ["command line: '&' is passed over: neither an option nor key=value",
-                    "command line: '' is passed over: neither an option nor key=value",
-                    "command line: unknown key brokerNam, did you mean brokerName?; it is passed over"]
+    assert said == ["command line: '&' is ignored: it is neither an option nor key=value",
+                    "command line: '' is ignored: it is neither an option nor key=value",
+                    "command line: unknown key brokerNam, did you mean brokerName?; it is ignored"]
 
 
 def test_every_key_can_be_given_as_a_word():
@@ -208,7 +209,7 @@ def test_every_key_can_be_given_as_a_word():
         assert not said and len(words) > 5
 
 
-def test_what_a_server_writes_of_its_config_is_read_without_a_warning(tmp_path):
+def test_config_written_by_a_server_is_read_without_a_warning(tmp_path):
     file = tmp_path / "written.conf"
     for config in (BrokerConfig(), MessageStoreConfig(isEnableBatchPush=True), NamesrvConfig(), ServerConfig()):
         file.write_text(properties2string(object2properties(config)))
@@ -218,7 +219,7 @@ def test_what_a_server_writes_of_its_config_is_read_without_a_warning(tmp_path):
         assert properties.lines
 
 
-def test_the_key_wins_over_the_name_under_which_a_server_writes_it(tmp_path):
+def test_key_overrides_the_name_under_which_a_server_writes_it(tmp_path):
     file, said = tmp_path / "broker.conf", []
     file.write_text("enableBatchPush=true\nisEnableBatchPush=false\n")
     store = MessageStoreConfig()
@@ -230,7 +231,7 @@ def test_the_key_wins_over_the_name_under_which_a_server_writes_it(tmp_path):
 
 
 def refused(arguments):
-    """Why a broker does not start; -p: one that would start ends at once."""
+    """Return why a broker does not start. Uses -p, so that one that would start ends at once."""
     with pytest.raises(ConfigError) as failure:
         broker_startup.create_broker_controller(broker_startup.parse_command_line([*arguments, "-p"]))
     return str(failure.value)
@@ -242,7 +243,7 @@ BAD = [("a:9876,b:9876", "separate addresses with ; instead of ,"), ("a,b:9876",
 
 
 @pytest.mark.parametrize("addresses, hint", [*BAD, ("http://a:9876", "leave out the scheme (http://)")])
-def test_brokers_refuse_addresses_that_they_would_never_register_at(tmp_path, addresses, hint, monkeypatch):
+def test_brokers_refuse_addresses_at_which_they_could_never_register(tmp_path, addresses, hint, monkeypatch):
     file = tmp_path / "broker.conf"
     file.write_text(f"namesrvAddr={addresses}\n")
     for arguments in (["-n", addresses], ["-c", str(file)], [f"namesrvAddr={addresses}"]):
@@ -254,7 +255,7 @@ def test_brokers_refuse_addresses_that_they_would_never_register_at(tmp_path, ad
 
 
 @pytest.mark.parametrize("addresses, hint", BAD)
-def test_clients_and_tools_refuse_them_too(addresses, hint, capsys):
+def test_clients_and_tools_refuse_such_addresses_too(addresses, hint, capsys):
     with pytest.raises(MQClientException) as failure:
         DefaultMQProducer("group", addresses).start()
     assert "expected host:port" in failure.value.error_message and hint in failure.value.error_message
@@ -269,7 +270,7 @@ def test_clients_and_tools_refuse_them_too(addresses, hint, capsys):
 
 @pytest.mark.parametrize("addresses", ["127.0.0.1:1", "127.0.0.1:1;localhost:2", " 127.0.0.1:1 ; localhost:2; ",
                                        "http://127.0.0.1:1", "http://MQ_INST_1_x.example:80", "[::1]:1", "::1:1"])
-def test_addresses_that_can_be_are_taken_and_without_blanks(addresses):
+def test_valid_addresses_are_accepted_and_stripped_of_blanks(addresses):
     producer = DefaultMQProducer("group", addresses)
     producer.start()
     try:
@@ -280,13 +281,13 @@ def test_addresses_that_can_be_are_taken_and_without_blanks(addresses):
 
 
 @pytest.mark.parametrize("peers", ["n0-127.0.0.1:9878,n1-127.0.0.1:9879", "n0-http://127.0.0.1:9878"])
-def test_controllers_refuse_peers_that_nobody_finds(peers, capsys):
+def test_controllers_refuse_unreachable_peer_addresses(peers, capsys):
     words = [f"controllerDLegerPeers={peers}", "controllerDLegerSelfId=n0"]
     assert controller_startup.main(words) == 2
-    assert "expected id-host:port, several joined by ;" in capsys.readouterr().err
+    assert "expected id-host:port, several separated by ;" in capsys.readouterr().err
 
 
-def test_a_broker_refuses_controllers_that_nobody_finds():
+def test_broker_refuses_unreachable_controller_addresses():
     with pytest.raises(ConfigError, match="controllerAddr: .*separate addresses with ; instead of ,"):
         broker_startup.create_broker_controller(broker_startup.parse_command_line(
             ["enableControllerMode=true", "controllerAddr=127.0.0.1:1,127.0.0.1:2", "-p"]))

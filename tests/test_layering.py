@@ -1,8 +1,8 @@
-"""Which room may import which: common <- remoting <- store, controller <- namesrv, broker; common <- filter <- broker;
-common <- native <- store, broker, tools.
+"""Permitted imports between packages: common <- remoting <- store, controller <- namesrv, broker; common <- filter <-
+broker; common <- native <- store, broker, tools.
 
-The client stands on remoting, tools and aio on the client; acl stands on remoting, below broker and tools.
-testing, which starts servers within other people's tests, stands on all of them but tools, and nothing stands on it.
+The client builds on remoting, tools and aio on the client; acl builds on remoting, below broker and tools. testing,
+which starts servers within other people's tests, builds on all of them but tools, and nothing builds on it.
 """
 import ast
 import re
@@ -30,13 +30,13 @@ ALLOWED = {
     "pipeline": {"common", "remoting", "acl", "client", "store", "pipeline"},
     "testing": {"common", "remoting", "store", "namesrv", "broker", "client", "testing"},
 }
-# The store below tools and pipeline means its pure layouts only, and what reads a file by them.
+# For tools and pipeline, "store" means only its pure layouts and the modules that read files by them.
 PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layout",
               "rmqha.store.index.index_file", "rmqha.store.ha.ha_transfer",
               "rmqha.store.ha.record_verifier",
               "rmqha.store.bulk", "rmqha.store.message_store_config", "rmqha.store.store_path_config_helper")
 NEVER_IMPORTED = ("_startup", "rmqha.tools", "rmqha.pipeline", "rmqha.testing")
-# Parts that name, for types, what makes them: (part, maker).
+# Parts that refer to their makers in type annotations: (part, maker).
 NAMES_ITS_MAKER = {
     ("rmqha.store.results", "rmqha.store.mapped_file"),
     ("rmqha.store.ha.frame_format", "rmqha.store.ha.ha_connection"),
@@ -48,9 +48,10 @@ NAMES_ITS_MAKER = {
     ("rmqha.broker.metrics.health", "rmqha.broker.broker_controller"),
     ("rmqha.controller.controller_metrics", "rmqha.controller.controller"),
 }
-# Module prefixes that may import a library; everyone else goes through them.
+# Path prefixes whose modules may import a library; all other code goes through them.
 GUARDED = {
-    "socket": ("rmqha/remoting/", "rmqha/store/ha/", "rmqha/common/process.py"),  # the last: datagrams to systemd
+    # The last one sends datagrams to systemd.
+    "socket": ("rmqha/remoting/", "rmqha/store/ha/", "rmqha/common/process.py"),
     "selectors": ("rmqha/remoting/", "rmqha/store/ha/"),
     "mmap": ("rmqha/store/mapped_file.py", "rmqha/store/store_checkpoint.py", "rmqha/store/mapped_memory.py"),
     "pyspark": ("rmqha/pipeline/",),
@@ -60,24 +61,25 @@ GUARDED = {
     "etcd3gw": ("rmqha/controller/etcd_client.py",),
     "requests": ("rmqha/controller/etcd_client.py",),
     "prometheus_client": ("rmqha/common/metrics.py",),
-    "faulthandler": (),  # what it dumps while other threads run, it may read when they change it: a segmentation fault
+    # A dump while other threads run may read data that they are changing, which is a segmentation fault.
+    "faulthandler": (),
 }
-# What is said over replication connections, without the connections: bytes in, bytes out.
+# The replication protocol without the connections: bytes in, bytes out.
 SANS_IO = ("ha_transfer", "ha_handshake", "record_verifier", "first_file_search", "autoswitch/auto_switch_transfer")
 NO_IO = ("socket", "selectors", "select", "threading", "time", "os")
-# Only these create threads; `threading` itself is free for locks and conditions.
+# Only these create threads; the rest may use `threading` for locks and conditions.
 THREAD_CALLS = ("threading.Thread", "Thread", "threading.Timer", "ThreadPoolExecutor")
 THREAD_MAKERS = {"rmqha/common/service_thread.py", "rmqha/common/threads.py"}
-# The store puts its parts together, and none of them knows it; what replication needs of it is ReplicatedLog.
+# The store assembles its parts, and none of them imports it; replication accesses it as a ReplicatedLog.
 STORE_ITSELF = "rmqha.store.default_message_store"
 LOG_ALONE = "rmqha/store/ha/"
 PARTS_OF_A_STORE = ("rmqha.store.commit_log.", "rmqha.store.consume_queue.", "rmqha.store.index.")
 KNOWS_PARTS = "rmqha/store/ha/autoswitch/auto_switch_ha_service.py"  # a change of roles waits for them
-# Addresses and host names without a connection: these few calls need the socket module but open nothing.
+# Address and host name functions without a connection: these few calls need the socket module but open nothing.
 SOCKET_EXCEPTIONS = {
     "rmqha/common/broker_config.py", "rmqha/common/util_all.py", "rmqha/common/message/message_layout.py",
     "rmqha/common/message/message_decoder.py", "rmqha/tools/quickstart.py", "rmqha/common/message/host.py",
-     # looks which ports are free
+     # checks which ports are free
 }
 
 
@@ -86,7 +88,7 @@ def all_imports():
     return [(path, name, line) for path, tree in modules().items() for name, line in imports(tree)]
 
 
-def test_no_room_imports_one_above_it():
+def test_no_package_imports_one_above_it():
     wrong = []
     for path, name, line in all_imports():
         parts = path.split("/")
@@ -104,8 +106,8 @@ def module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def test_no_circle_of_modules_not_even_by_types():
-    """Whatever the import is for: at the top of a module, within a function, or for type checkers."""
+def test_no_import_cycles_even_for_types():
+    """Include every import: at the top of a module, within a function, and for type checkers."""
     names = {module_name(path): path for path in modules()}
     graph: dict[str, set[str]] = {}
     for name, path in names.items():
@@ -120,7 +122,7 @@ def test_no_circle_of_modules_not_even_by_types():
     assert "rmqha.client.impl.mq_client_instance" in graph["rmqha.client.impl.mq_client_manager"]
 
 
-def test_nobody_imports_a_startup_tools_the_pipeline_or_testing():
+def test_no_package_imports_startup_tools_pipeline_or_testing():
     wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
              if name.startswith("rmqha.") and not path.startswith(("rmqha/tools", "rmqha/pipeline"))
              and not (path.startswith("rmqha/testing/") and name.startswith("rmqha.testing"))
@@ -129,14 +131,14 @@ def test_nobody_imports_a_startup_tools_the_pipeline_or_testing():
 
 
 @pytest.mark.parametrize("library", sorted(GUARDED))
-def test_library_is_imported_only_where_it_belongs(library):
+def test_library_is_imported_only_in_its_place(library):
     wrong = [f"{path}:{line}" for path, name, line in all_imports()
              if name.split(".")[0] == library and not path.startswith(GUARDED[library])
              and not (library == "socket" and path in SOCKET_EXCEPTIONS)]
     assert not wrong, "\n".join(wrong)
 
 
-def test_protocol_of_replication_knows_no_socket_and_no_clock():
+def test_replication_protocol_uses_no_socket_and_no_clock():
     paths = {f"rmqha/store/ha/{name}.py" for name in SANS_IO}
     assert paths <= set(modules())
     wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
@@ -154,13 +156,13 @@ def test_only_service_thread_and_pool_create_threads():
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_part_of_the_store_knows_the_store():
+def test_no_part_of_the_store_imports_the_store():
     wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
              if path.startswith("rmqha/store/") and name.startswith(STORE_ITSELF)]
     assert not wrong, "\n".join(wrong)
 
 
-def test_replication_knows_a_log_and_no_part_of_a_store():
+def test_replication_depends_on_a_log_and_no_part_of_a_store():
     wrong = [f"{path}:{line} imports {name}" for path, name, line in all_imports()
              if path.startswith(LOG_ALONE) and path != KNOWS_PARTS and name.startswith(PARTS_OF_A_STORE)]
     assert not wrong, "\n".join(wrong)
@@ -183,32 +185,32 @@ def test_only_one_method_appends_messages_under_the_put_lock():
     assert callers == {"put"}
 
 
-# Where the fields of a record lie is said in message_layout and native.h alone; everybody else uses their names.
+# Only message_layout and native.h define where the fields of a record are; all other code uses their names.
 
 LAYOUT = "rmqha.common.message.message_layout"
-# What only walks from record to record has no places.
+# Names that only serve to walk from record to record, and define no places.
 WALK = {f"{LAYOUT}.{name}" for name in ("HEAD", "walk", "fits")}
-# Where Java keeps its own numbers of requests and answers.
+# Java's own numbers of requests and responses are defined here.
 OTHER_NUMBERS = "rmqha/common/protocol/"
 MORE = layout.MORE_IN_V6
 BEHIND_A_HOST = {layout.STORE_TIMESTAMP_POSITION, layout.STORE_HOST_POSITION, layout.RECONSUME_TIMES_POSITION,
                  layout.PREPARED_TRANSACTION_OFFSET_POSITION, layout.BODY_LENGTH_POSITION, layout.HEAD_LENGTH}
 PLACES = {number + more for number in BEHIND_A_HOST for more in (0, MORE, 2 * MORE)} | {layout.MIN_RECORD_LENGTH} | {
     value for name, value in vars(layout).items() if name.endswith("_POSITION")}
-# Common numbers, which mean a place only beside the layout's other names.
+# Common numbers, which mean a place only when a module uses the layout's other names.
 COMMON = {number for number in PLACES if number < 50 or number in (64, 72, 80, 100)}
-# Too common even there: TOTALSIZE to FLAG are found by their names, or by a Struct.
+# Too common even then: TOTALSIZE to FLAG are found by their names, or by a Struct.
 SMALL = {number for number in PLACES if number <= layout.QUEUE_OFFSET_POSITION}
 RECORD_FORMAT = re.compile(r"^>i{4}")
 
 
 def is_count(parent):
-    """`64 * 1024`, `4 << 20`, `percent / 100`."""
+    """Return whether a number is a factor or a shift: `64 * 1024`, `4 << 20`, `percent / 100`."""
     return isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Mult, ast.Div, ast.LShift, ast.Pow))
 
 
 def bare_numbers(tree):
-    """(line, what) of the places and layouts of records that a module writes as numbers."""
+    """Return (line, description) of the places and layouts of records that a module writes as numbers."""
     uses_layout = any(name.startswith(LAYOUT) and name not in WALK for name, _ in imports(tree))
     forbidden = PLACES - SMALL if uses_layout else PLACES - COMMON - SMALL
     for parent in ast.walk(tree):
@@ -221,7 +223,7 @@ def bare_numbers(tree):
                 yield node.lineno, node.value
 
 
-def test_no_module_but_the_layout_has_the_places_of_fields():
+def test_only_the_layout_module_contains_field_places():
     own = LAYOUT.replace(".", "/") + ".py"
     wrong = [f"{path}:{line} {what}" for path, tree in modules().items() for line, what in bare_numbers(tree)
              if path != own and not path.startswith(OTHER_NUMBERS)]
@@ -236,17 +238,17 @@ def test_planted_number_is_found(planted):
     assert list(bare_numbers(ast.parse(planted)))
 
 
-# A place of a record is added to a pointer; `file` and `unit` point elsewhere.
+# In C, a record's place is added to a pointer; `file` and `unit` point elsewhere.
 PLACE_IN_C = re.compile(r"\b(?:p|record|head|at|data|room|out)\s*(?:[+<]|\[)\s*(\d+)\b")
 
 
 def numbers_in_c(text):
-    """The places of a record that C adds to a pointer as numbers."""
+    """Return the places of a record that C code adds to a pointer as numbers."""
     return [int(number) for number in PLACE_IN_C.findall(text) if int(number) in PLACES - SMALL]
 
 
 @pytest.mark.parametrize("source", sorted((ROOT / "rmqha" / "native").glob("*.c")), ids=lambda source: source.name)
-def test_c_sources_take_the_places_from_their_header(source):
+def test_c_sources_take_field_places_from_their_header(source):
     assert not numbers_in_c(source.read_text("utf-8"))
 
 

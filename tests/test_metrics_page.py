@@ -1,4 +1,4 @@
-"""docs/metrics.md has every metric, beside the exporter's and 5.x's: `python -m tests.test_metrics_page` writes it."""
+"""docs/metrics.md lists every metric with the exporter's and 5.x's; `python -m tests.test_metrics_page` writes it."""
 import sys
 
 from rmqha.broker.metrics.broker_metrics import EXPORTER_METRICS, OTEL_METRICS, OWN_METRICS
@@ -9,11 +9,11 @@ from rmqha.namesrv.namesrv_controller import NAMESRV_METRICS
 from tests.support.sources import ROOT
 
 PAGE = ROOT / "docs" / "metrics.md"
-BEGIN, END = "<!-- made by python -m tests.test_metrics_page -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- tables: python -m tests.test_metrics_page -->\n", "<!-- end -->\n"
 _RUNTIME = "rocketmq_brokeruntime_"
 _OF_TOPIC, _OF_GROUP = "cluster broker topic", "cluster broker topic group"
 _DIFF, _CLIENT = "group topic countOfOnlineConsumers msgModel", "clientAddr clientId group topic"
-# All that RMQMetricsCollector of apache/rocketmq-exporter (e1ab2dd) makes: labels -> names, in its order.
+# All metrics that RMQMetricsCollector of apache/rocketmq-exporter (e1ab2dd) makes: labels -> names, in its order.
 EXPORTER = {
     _DIFF: "group_diff group_retrydiff group_dlqdiff",
     "caddr localaddr group": "group_count",
@@ -40,24 +40,24 @@ msg_puttotal_yesterdaymorning msg_gettotal_todaymorning msg_puttotal_todaymornin
 commitlogdir_capacity_total commitlog_maxoffset commitlog_minoffset remain_howmanydata_toflush put_latency_99
 put_latency_999"""
 EXPORTER_RUNTIME = _RUNTIME_NAMES.split()
-_OF_CONSUMER = ("missing: only the consumer knows; the exporter has the broker ask each one, and a scrape can't wait "
-                "for them")
-_NEVER = "missing: the exporter has the name, and no line of it ever gives it a value"
+_OF_CONSUMER = ("missing: only the consumer knows it. The exporter lets the broker ask each consumer; a scrape can't "
+                "wait for that")
+_NEVER = "missing: the exporter defines the name and never gives it a value"
 LEFT_OUT = {
-    "rocketmq_group_dlqdiff": _NEVER + " (dead-letter topics are passed over)",
+    "rocketmq_group_dlqdiff": _NEVER + " (it skips dead-letter topics)",
     "rocketmq_group_consume_tps": _NEVER + "; the rate is rocketmq_consumer_tps",
     "rocketmq_group_consume_total_offset": _NEVER + "; the offset is rocketmq_consumer_offset",
     **{f"rocketmq_{name}": _OF_CONSUMER for name in EXPORTER[_CLIENT].split()},
 }
-# What 5.1.4 has (its classes *MetricsConstant), and is not told here.
+# Metrics of 5.1.4 (its classes *MetricsConstant) that rmqha lacks.
 OTEL_LEFT_OUT = {
-    "rocketmq_message_size": "missing: the size of each message would have to be looked at when it is sent",
-    "rocketmq_rpc_latency": "missing: each request would have to be timed; rmqha_ack_latency_seconds has the sends",
+    "rocketmq_message_size": "missing: it would need the size of each message when it is sent",
+    "rocketmq_rpc_latency": "missing: it would need the time of each request. rmqha_ack_latency_seconds has the sends",
     "rocketmq_consumer_inflight_messages, rocketmq_consumer_queueing_latency, rocketmq_consumer_ready_messages":
-        "missing: they need the offsets of pulls, which 4.9's brokers do not keep",
-    "rocketmq_send_to_dlq_messages_total": "missing: the topic that a dead letter came from is not kept; "
+        "missing: they need the offsets of pulls, which brokers of 4.9 do not keep",
+    "rocketmq_send_to_dlq_messages_total": "missing: the original topic of a dead letter is not kept. "
                                            "rocketmq_topic_dlq_offset has the number by group",
-    "rocketmq_timer_*, rocketmq_timing_messages": "missing: 4.9 has no timer wheel; rmqha_delayed_messages has the "
+    "rocketmq_timer_*, rocketmq_timing_messages": "missing: 4.9 has no timer wheel. rmqha_delayed_messages has the "
                                                   "delay levels",
     "rocketmq_pop_*": "missing: 4.9 has no pop consumers",
     "rocketmq_proxy_up, rocketmq_tiered_store_*": "missing: 4.9 has none of them",
@@ -66,55 +66,61 @@ HERE = {metric.name: metric for metric in (*EXPORTER_METRICS, *RUNTIME_METRICS)}
 
 
 def exporter_names() -> dict[str, str]:
-    """Its names, with their labels."""
+    """Return the exporter's names, with their labels."""
     names = {f"rocketmq_{name}": labels for labels, group in EXPORTER.items() for name in group.split()}
     return names | {_RUNTIME + name: "cluster brokerIP brokerHost des boottime broker_version"
                     for name in EXPORTER_RUNTIME}
 
 
-def _own(metrics: tuple[Metric, ...]) -> list[str]:
-    rows = ["| name | type | labels | meaning |", "|---|---|---|---|"]
-    return rows + [f"| {one.name} | {one.kind} | {', '.join(one.labels)} | {one.meaning} |" for one in metrics]
+def _own(metrics: tuple[Metric, ...], common: tuple[str, ...] = ()) -> list[str]:
+    rows = [f"| name | type | {'more ' if common else ''}labels | meaning |", "|---|---|---|---|"]
+    if common:
+        rows = [f"All have the labels {', '.join(common)}.", "", *rows]
+    assert all(one.labels[:len(common)] == common for one in metrics)
+    return rows + [f"| `{one.name}` | {one.kind} | {', '.join(one.labels[len(common):])} | {one.meaning} |"
+                   for one in metrics]
 
 
 def tables() -> str:
-    """All of them."""
-    text = ["### A broker's", *_own(OWN_METRICS), "", "### A name server's", *_own(NAMESRV_METRICS), "",
-            "### A controller's", *_own(CONTROLLER_METRICS), "",
-            "### Of each answer", *_own(OF_EACH_ANSWER), "",
-            "## The exporter's names, side by side",
-            f"{len(exporter_names())} names, of which {len(HERE)} are told with the same labels.", "",
-            "| the exporter's | labels | here |", "|---|---|---|"]
+    """Return all tables."""
+    text = ["### Metrics of a broker", "", *_own(OWN_METRICS, ("cluster", "broker", "broker_id")), "",
+            "### Metrics of a name server", "", *_own(NAMESRV_METRICS), "",
+            "### Metrics of a controller", "", *_own(CONTROLLER_METRICS), "",
+            "### Metrics of every answer", "", *_own(OF_EACH_ANSWER), "",
+            "## The exporter's names", "",
+            f"The exporter defines {len(exporter_names())} names. rmqha has {len(HERE)} of them, with the same labels.",
+            "", "| name | labels | meaning |", "|---|---|---|"]
     for name, labels in exporter_names().items():
         if not name.startswith(_RUNTIME):
-            text.append(f"| {name} | {labels.replace(' ', ', ')} | {LEFT_OUT.get(name) or HERE[name].meaning} |")
-    text += ["", "`rocketmq_brokeruntime_...`, all with the labels cluster, brokerIP, brokerHost (empty, as the "
-             "exporter leaves it), des, boottime, broker_version:", "", "| the exporter's | here |", "|---|---|"]
-    text += [f"| ..._{name} | {HERE[_RUNTIME + name].meaning} |" for name in EXPORTER_RUNTIME]
-    text += ["", "## 5.x's names (`metricsNames=otel` or `both`)", "", "| 5.1.4's | type | labels | here |",
-             "|---|---|---|---|"]
-    text += [f"| {one.name} | {one.kind} | {', '.join(one.labels)} | {one.meaning} |" for one in OTEL_METRICS]
-    text += [f"| {names} | | | {reason} |" for names, reason in OTEL_LEFT_OUT.items()]
+            text.append(f"| `{name}` | {labels.replace(' ', ', ')} | {LEFT_OUT.get(name) or HERE[name].meaning} |")
+    text += ["", "The following names begin with `rocketmq_brokeruntime_`. All have the labels cluster, brokerIP, "
+             "brokerHost, des,\nboottime and broker_version. brokerHost is empty, as in the exporter.", "",
+             "| name | meaning |", "|---|---|"]
+    text += [f"| `..._{name}` | {HERE[_RUNTIME + name].meaning} |" for name in EXPORTER_RUNTIME]
+    text += ["", "## 5.x's names", "", "These names are those of 5.1.4. They need `metricsNames=otel` or `both`.", "",
+             *_own(OTEL_METRICS, ("cluster", "node_type", "node_id"))]
+    text += [f"| {', '.join(f'`{name}`' for name in names.split(', '))} | | | {reason} |"
+             for names, reason in OTEL_LEFT_OUT.items()]
     return "\n".join(text) + "\n"
 
 
 def rewritten() -> str:
-    """The page with the tables as they are now."""
+    """Return the page with its tables generated from the code."""
     text = PAGE.read_text("utf-8")
     before, after = text.index(BEGIN) + len(BEGIN), text.index(END)
     return text[:before] + "\n" + tables() + text[after:]
 
 
-def test_every_name_of_the_exporter_is_told_with_its_labels_or_left_out_for_a_reason():
+def test_every_name_of_the_exporter_is_exported_or_omitted_for_a_reason():
     names = exporter_names()
     assert len(names) == 89
     assert {name for name in names if name not in HERE} == set(LEFT_OUT)
-    assert set(HERE) <= set(names), "no names of ours under the exporter's prefix"
+    assert set(HERE) <= set(names), "rmqha must not add names under the exporter's prefix"
     assert {name: " ".join(metric.labels) for name, metric in HERE.items()} == {
         name: labels for name, labels in names.items() if name in HERE}
 
 
-def test_no_name_means_two_things():
+def test_no_name_has_two_meanings():
     metrics = (*OWN_METRICS, *NAMESRV_METRICS, *CONTROLLER_METRICS, *OF_EACH_ANSWER, *EXPORTER_METRICS,
                *RUNTIME_METRICS, *OTEL_METRICS)
     assert len({metric.name for metric in metrics}) == len(metrics)
@@ -125,7 +131,7 @@ def test_no_name_means_two_things():
 
 
 def test_page_has_every_metric():
-    assert PAGE.read_text("utf-8") == rewritten(), "python -m tests.test_metrics_page"
+    assert PAGE.read_text("utf-8") == rewritten(), "run: python -m tests.test_metrics_page"
 
 
 if __name__ == "__main__":

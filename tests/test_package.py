@@ -1,5 +1,5 @@
-"""What is handed out: a source distribution, the wheel made from it, its programs, and the first hour of somebody
-who has the wheel and nothing else."""
+"""The distribution: a source archive, the wheel built from it, its programs, and the first hour of a user who has
+only the wheel."""
 import configparser
 import contextlib
 import csv
@@ -26,12 +26,12 @@ from tests.support.wait import wait_until
 pytestmark = in_all
 
 
-# What is handed out: a source distribution of the checkout, the wheel made from it, and the programs installed from
-# that into a venv of its own, far from the checkout.
+# A source distribution of the checkout, the wheel built from it, and the programs installed from the wheel into a
+# separate venv outside of the checkout.
 
 FOLDERS = ("bin", "conf", "docs", "tests", "rmqha", ".ci")
 MADE = (".so", ".pyd", ".pyc")
-# Who runs the tests may have these; what is installed has to do without
+# The developer's environment may have these; an installation has to work without them.
 OF_THE_CHECKOUT = ("PYTHONPATH", "ROCKETMQ_HOME", "NAMESRV_ADDR", "XDG_CONFIG_HOME", "ROCKETMQ_LOG_DIR")
 ACCOUNTS = """accounts:
   - accessKey: operator1
@@ -47,7 +47,7 @@ def files_below(folder):
 
 
 def build(folder, hook, out):
-    """Run a hook of the build backend in `folder`; the file that it made in `out`."""
+    """Run a hook of the build backend in `folder`; return the file that it has written into `out`."""
     out.mkdir(exist_ok=True)
     code = f"import sys, build_backend; print(build_backend.{hook}(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", code, str(out)], cwd=folder, capture_output=True, text=True,
@@ -58,7 +58,7 @@ def build(folder, hook, out):
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory):
-    """The source distribution of a copy of the checkout."""
+    """The source distribution built from a copy of the checkout."""
     pytest.importorskip("setuptools", reason="building needs setuptools and wheel")
     folder = tmp_path_factory.mktemp("sdist")
     copy = folder / "checkout"
@@ -74,14 +74,14 @@ def sdist(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(sdist, tmp_path_factory):
-    """The wheel that is made from the source distribution alone."""
+    """The wheel built from the source distribution alone."""
     folder = tmp_path_factory.mktemp("wheel")
     shutil.unpack_archive(sdist[0], folder)
     return build(folder / f"rmqha-{__version__}", "build_wheel", folder / "out")
 
 
 class Installed:
-    """The wheel in a venv, its user's home, and what is called there."""
+    """The wheel in a venv, its user's home, and commands run there."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -103,7 +103,7 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """The wheel with the extra `acl`; what it needs comes from the package index."""
+    """The wheel with the extra `acl`; dependencies come from the package index."""
     installed = Installed(tmp_path_factory.mktemp("installed"))
     subprocess.run([sys.executable, "-m", "venv", installed.folder / "venv"], check=True, timeout=600)
     done = installed.run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{wheel}[acl]")
@@ -111,7 +111,7 @@ def installed(wheel, tmp_path_factory):
     return installed
 
 
-def test_source_distribution_is_the_checkout(sdist):
+def test_source_distribution_matches_the_checkout(sdist):
     archive, copy = sdist
     with tarfile.open(archive) as opened:
         members = {member.name.partition("/")[2]: member for member in opened.getmembers() if member.isfile()}
@@ -137,20 +137,20 @@ def test_wheel_has_templates_licences_types_and_programs(wheel):
 
 
 @pytest.mark.parametrize("program", launch.PROGRAMS)
-def test_installed_program_tells_its_version_and_explains_itself(installed, program):
+def test_installed_program_prints_its_version_and_help(installed, program):
     version, explained = installed.run(program, "--version"), installed.run(program, "--help")
     assert (version.returncode, version.stderr) == (explained.returncode, explained.stderr) == (0, "")
     assert version.stdout.split()[-1] == __version__ and program in explained.stdout
 
 
-def test_compiled_parts_work_where_a_compiler_was(installed):
+def test_compiled_parts_work_where_a_compiler_is_available(installed):
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
     done = installed.run("python", "-c", "from rmqha.native import kernels; print(kernels.are_all_compiled())")
     assert done.stdout == "True\n", done.stderr
 
 
-def test_servers_run_with_the_users_conf_and_leave_site_packages_alone(installed, monkeypatch):
+def test_servers_use_the_users_conf_and_leave_site_packages_unchanged(installed, monkeypatch):
     for name in OF_THE_CHECKOUT:
         monkeypatch.delenv(name, raising=False)
     conf = installed.home / ".config" / "rmqha" / "conf"
@@ -185,15 +185,15 @@ def test_servers_run_with_the_users_conf_and_leave_site_packages_alone(installed
     assert (installed.home / "logs" / "rocketmqlogs" / "broker.log").is_file()
 
 
-# The first hour of somebody who has the wheel and nothing else: a cluster, messages, a look at it, and its end.
+# The first hour of a user who has only the wheel: a cluster, messages, checks, and deleting the cluster.
 #
-#     RMQHA_TELL=1 .venv/bin/python -m pytest -s tests/test_package.py      # what each step took
+# RMQHA_TELL=1 .venv/bin/python -m pytest -s tests/test_package.py      # prints the time of each step
 
 EXTRAS = "metrics,tui,console"
 
 
 class Newcomer(Installed):
-    """Runs commands, and knows what each took."""
+    """Runs commands, and records the time of each."""
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -234,7 +234,7 @@ def get(url):
 
 @contextlib.contextmanager
 def console(newcomer, namesrv):
-    """`rmqha console` beside; its address."""
+    """`rmqha console` next to the cluster; its address."""
     port = free_port()
     with subprocess.Popen([newcomer.bin / "rmqha", "console", "-n", namesrv, "--port", str(port)], env=newcomer.env,
                           cwd=newcomer.home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -252,7 +252,7 @@ def overview(url):
         return {}
 
 
-def test_a_cluster_messages_a_look_at_it_and_its_end(newcomer):
+def test_cluster_can_be_made_used_checked_and_deleted(newcomer):
     env = dict(line.removeprefix("export ").split("=", 1) for line in newcomer.rmqha(
         "up", "--masters", "1", "--metrics", "--wait", "--print-env").splitlines())
     namesrv = env["NAMESRV_ADDR"]

@@ -1,4 +1,4 @@
-"""docs/SECURITY.md against the code, and no secret in anything that servers write."""
+"""docs/SECURITY.md matches the code, and servers write no secrets."""
 import os
 import re
 import subprocess
@@ -27,7 +27,7 @@ from tests.support.processes import ServerProcess
 from tests.support.raw_remoting import RawClient, http_get
 from tests.support.sources import ROOT
 
-# docs/SECURITY.md against the code: the defaults that it tells, the ports, and what an unsigned request can do.
+# The defaults and ports in docs/SECURITY.md match the code, and so does what an unsigned request can do.
 
 PAGE = (ROOT / "docs" / "SECURITY.md").read_text("utf-8")
 CONFIGS = (BrokerConfig(), MessageStoreConfig(), ServerConfig())
@@ -35,7 +35,7 @@ CONFIGS = (BrokerConfig(), MessageStoreConfig(), ServerConfig())
 
 @pytest.mark.parametrize("pair", ["aclEnable=false", "autoCreateTopicEnable=true", "autoCreateSubscriptionGroup=true",
                                   "serverChannelMaxIdleTimeSeconds=120"])
-def test_a_default_that_the_page_tells_is_one(pair):
+def test_default_on_the_page_matches_the_code(pair):
     assert f"`{pair}`" in PAGE
     key, value = pair.split("=")
     found = [property_text(getattr(config, item.name)) for config in CONFIGS
@@ -43,13 +43,13 @@ def test_a_default_that_the_page_tells_is_one(pair):
     assert found == [value]
 
 
-def test_keys_that_the_page_names_are_there():
+def test_keys_on_the_page_exist():
     known = {key for config in CONFIGS for key in config_keys(type(config))}
     assert {"haAllowedPeers", "haMasterAddress", "logLevel"} <= known & set(re.findall(r"`(\w+)[`=]", PAGE))
     assert MessageStoreConfig().haAllowedPeers is None
 
 
-def test_ports_and_sizes_are_those_of_the_code():
+def test_ports_and_sizes_match_the_code():
     port = broker_startup.DEFAULT_LISTEN_PORT
     assert f"name server, {namesrv_startup.DEFAULT_LISTEN_PORT} " in PAGE
     assert f"broker, {port}, and fast port, {port - message_store_config.FAST_PORT_DISTANCE} " in PAGE
@@ -57,29 +57,30 @@ def test_ports_and_sizes_are_those_of_the_code():
     assert f"grow to {MAX_DECOMPRESSED_SIZE >> 20} MiB at most" in PAGE
 
 
-def test_tls_is_offered_and_proves_nothing_by_default():
+def test_tls_is_offered_and_authenticates_nothing_by_default():
     settings = TlsSystemConfig()
     assert settings.tls_mode is TlsMode.PERMISSIVE and settings.tls_test_mode_enable
 
 
-def test_no_code_is_both_an_admins_and_everybodys():
+def test_no_request_code_is_open_to_admins_and_to_everyone():
     assert not ADMIN_CODE & COMMON_CODE and request_code.UPDATE_BROKER_CONFIG in ADMIN_CODE
 
 
-def test_paths_names_ports_and_roles_cannot_be_changed_from_outside():
+def test_paths_names_ports_and_roles_cannot_be_changed_remotely():
     allowed = {key for config in CONFIGS for key in config_keys(type(config)) if not is_fixed(key)}
     assert not [key for key in allowed if re.search("Path|Port$|Name$|Role$|Home$|Address$|IP[12]$", key)]
     assert "aclEnable" not in allowed and "haAllowedPeers" not in allowed
 
 
-def test_without_access_control_anybody_may_change_keys(tmp_path):
+def test_without_access_control_any_client_may_change_keys(tmp_path):
     with running_broker(tmp_path) as broker:
         assert broker.call(request_code.UPDATE_BROKER_CONFIG, body=b"traceOn=false\n").code == 0
         assert broker.controller.broker_config.traceOn is False
 
 
-def test_a_signed_request_can_be_sent_again_with_another_code_as_the_page_tells(tmp_path):
-    """What an admin's tools send to a broker that a stranger has registered, other brokers take from the stranger."""
+def test_signed_request_can_be_replayed_with_another_code_as_documented(tmp_path):
+    """Capture a request: an admin's tools sign it for a broker that an attacker has registered, and other brokers
+    accept it from the attacker."""
     assert "`DELETE_EXPIRED_COMMITLOG`" in PAGE and "`tls.client.authServer=true`" in PAGE
     hook = AclClientRPCHook(SessionCredentials(*ADMIN))
     request = RemotingCommand.create_request_command(request_code.GET_BROKER_RUNTIME_INFO, None)
@@ -90,7 +91,7 @@ def test_a_signed_request_can_be_sent_again_with_another_code_as_the_page_tells(
         assert stranger.request(code, **request.ext_fields).code == 0
 
 
-# What servers write while every secret key is set: logs, console, config files, answers and metrics have no secret.
+# Every secret key is set, and no log, console output, config file, answer or metric contains its value.
 
 SECRETS = {key: f"s3cret-{number}-of-the-test" for number, key in enumerate(sorted(SECRET_KEYS | {"my.password"}))}
 PLACES = ["broker", "name server", "controller", "controller in a name server"]
@@ -99,7 +100,7 @@ _CONTROLLER = ("controllerStore=local\ncontrollerDLegerGroup=g\ncontrollerDLeger
 
 
 class Server:
-    """A server with a home of its own, and what it may be asked at its ports."""
+    """A server with its own home, and the requests that its ports accept."""
 
     def __init__(self, kind, home):
         self.home, self.kind = home, kind
@@ -131,7 +132,7 @@ class Server:
         return text + "enableControllerInNamesrv=true\n" + _CONTROLLER.format(port=self.controller_port, home=self.home)
 
     def asked(self):
-        """(port, code to update, code to get, a harmless line) of each server in the process."""
+        """Return (port, code to update, code to get, a harmless line) of each server in the process."""
         if self.kind == "broker":
             return [(self.port, codes.UPDATE_BROKER_CONFIG, codes.GET_BROKER_CONFIG, "traceOn=false")]
         controller = (self.controller_port, codes.UPDATE_CONTROLLER_CONFIG, codes.GET_CONTROLLER_CONFIG,
@@ -146,7 +147,7 @@ def assert_none_is_in(text: bytes, where: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_nothing_that_a_server_writes_has_a_secret(tmp_path, kind):
+def test_servers_write_no_secrets(tmp_path, kind):
     pytest.importorskip("prometheus_client")
     server = Server(kind, tmp_path)
     printed = [subprocess.run([*server.command, option], env={**os.environ, **server.environment}, check=True,
@@ -177,13 +178,13 @@ def test_nothing_that_a_server_writes_has_a_secret(tmp_path, kind):
     for path in tmp_path.rglob("*"):
         if path.is_file() and path.name not in ("server.conf", "server.conf.bak", "tls.properties"):
             assert_none_is_in(path.read_bytes(), str(path))
-    # the file that has them keeps them, for the next start, and for its owner alone
+    # The file that contains them keeps them for the next start, readable only by its owner.
     assert string2properties(server.file.read_text()).items() >= SECRETS.items()
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("server.conf*")} == {0o600}
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_fixed_keys_of_all_servers_are_refused_by_each(tmp_path, kind):
+def test_each_server_refuses_changes_to_fixed_keys_of_all_servers(tmp_path, kind):
     server = Server(kind, tmp_path)
     try:
         server.process.start()

@@ -1,6 +1,7 @@
-"""An exception that a service did not expect ends a round, not the service: planted into each of them.
+"""An unexpected exception in a service ends one round, not the service; one is planted into each of them.
 
-Each ServiceThread of rmqha has a plan: how to run it, which of its steps fails once, and its work in the next round.
+Each ServiceThread of rmqha has a plan: how to run it, which of its steps fails once, and the work that its next round
+has to do.
 """
 import importlib
 import logging
@@ -58,7 +59,7 @@ from tests.support.etcd import FakeEtcd, FakeEtcdClient
 from tests.support.raw_remoting import http_get
 from tests.support.wait import wait_until
 
-# They need libraries that may not be there, and have no services.
+# They need optional libraries, and have no services.
 _WITHOUT_EXTRAS = ("rmqha.pipeline", "rmqha.tools.top.top_app", "rmqha.tools.console.app", "rmqha.tools.console.server")
 
 
@@ -77,8 +78,8 @@ def _service_classes() -> list[type[ServiceThread]]:
 
 @dataclass
 class Plan:
-    """A running service. `step` (owner, name) is called in each round, `poke` has one done, `work` fails if it doesn't
-    work."""
+    """A running service. `step` (owner, name) is called in each round, `poke` triggers a round, `work` raises unless
+    the service works."""
 
     service: ServiceThread
     step: tuple[object, str]
@@ -87,7 +88,7 @@ class Plan:
 
 
 class Plant:
-    """Stands in a method's place and fails once."""
+    """Replaces a method and fails once."""
 
     def __init__(self, owner: object, name: str, error: BaseException) -> None:
         self._real, self._error = getattr(owner, name), error
@@ -180,7 +181,7 @@ class _Events:
 
 
 def _serving(stack: ExitStack) -> tuple[RemotingServer, _Events, Callable[[], None]]:
-    """A server that echoes, what its listener hears, and a call by a new client."""
+    """Return a server that echoes, the events of its listener, and a function that calls it from a new client."""
     events = _Events()
     server = RemotingServer(ServerConfig(listenPort=0), events)
     server.register_default_processor(_Echo())
@@ -367,7 +368,7 @@ def _ask_unheard(service, folder) -> None:
 
 
 def _pair(folder, stack: ExitStack):
-    """A SYNC_MASTER, a slave that follows it, and a put that is acknowledged by both."""
+    """Return a SYNC_MASTER, a slave that follows it, and a put that both acknowledge."""
     master = stack.enter_context(open_store(folder / "master", brokerRole=BrokerRole.SYNC_MASTER,
                                             haSendHeartbeatInterval=100))
     slave = stack.enter_context(open_store(folder / "slave", brokerRole=BrokerRole.SLAVE, haSendHeartbeatInterval=100))
@@ -420,7 +421,8 @@ def _notification(folder) -> Iterator[Plan]:
     with ExitStack() as stack:
         master, _slave, _work = _pair(folder, stack)
         service = master.ha_service.ha_connection_state_notification_service
-        service.start()  # else it begins with the first request
+        # Otherwise the service starts with the first request.
+        service.start()
 
         def work() -> None:
             request = HAConnectionStateNotificationRequest(HAConnectionState.TRANSFER, "127.0.0.1", True)
@@ -436,7 +438,8 @@ def _ha_client(folder) -> Iterator[Plan]:
         master, slave, work = _pair(folder, stack)
         client = slave.ha_service.ha_client
 
-        def break_off() -> None:  # so that it goes through its loop once more
+        # The break makes it run its loop once more.
+        def break_off() -> None:
             master.ha_service.destroy_connections()
 
         yield Plan(client, (client, "_close_master"), work, break_off)
@@ -648,7 +651,7 @@ class _TraceProducer(SimpleNamespace):
         callback.on_success(None)
 
     def shutdown(self) -> None:
-        """Nothing was opened."""
+        """Do nothing: no connection was opened."""
 
 
 @plan_of("AsyncTraceDispatcher")
@@ -691,7 +694,7 @@ def test_each_service_has_a_plan():
 
 @pytest.mark.parametrize("error", [RuntimeError("planted"), SystemExit("planted")], ids=["error", "exit"])
 @pytest.mark.parametrize("name", sorted(PLANS))
-def test_service_goes_on_after_an_exception(name, error, tmp_path, monkeypatch, caplog):
+def test_service_continues_after_an_exception(name, error, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     with PLANS[name](tmp_path) as plan:
         service = plan.service
@@ -708,10 +711,11 @@ def test_service_goes_on_after_an_exception(name, error, tmp_path, monkeypatch, 
         if service.goes_on:
             assert service.is_alive() and service.failure is None
         else:
-            wait_until(lambda: not service.is_alive())  # with its connection; `work` has shown that another one serves
+            # It ends with its connection; `work` has shown that another one serves.
+            wait_until(lambda: not service.is_alive())
 
 
-def test_io_thread_whose_selector_fails_for_good_closes_its_port_and_says_so(caplog):
+def test_io_thread_with_a_broken_selector_closes_its_port_and_reports_it(caplog):
     with ExitStack() as stack:
         server, _events, call = _serving(stack)
         call()
@@ -748,18 +752,18 @@ def test_port_is_closed_when_its_thread_cannot_start(monkeypatch):
         socket.create_connection(("127.0.0.1", server.local_listen_port), 120)
 
 
-def test_accepting_service_whose_socket_fails_for_good_says_so(tmp_path, caplog):
+def test_accepting_service_with_a_broken_socket_reports_it(tmp_path, caplog):
     with open_store(tmp_path) as store:
         service = store.ha_service.accept_socket_service
         told = []
         service.on_failed, service._pause_after = told.append, lambda _failures: None
-        service._server_socket.close()  # as no code does
+        service._server_socket.close()  # no production code does this
         service.wakeup()
         wait_until(lambda: told)
         assert "AcceptSocketService service gives up" in caplog.text and not service.is_alive()
 
 
-def test_broker_without_its_port_ends_with_last_words(tmp_path, capsys, monkeypatch):
+def test_broker_without_its_port_reports_the_reason_and_exits(tmp_path, capsys, monkeypatch):
     from rmqha.broker import broker_startup
     from rmqha.common import server_util
     from rmqha.common.program import StopSignal
@@ -785,12 +789,12 @@ def test_broker_without_its_port_ends_with_last_words(tmp_path, capsys, monkeypa
         stop.set()
         runner.join(240)
     assert codes == [server_util.EXIT_SERVICE_FAILED]
-    assert "The broker can't go on, and ends: NettyServerNIOSelector_1_1 has given up: OSError('selector')" \
+    assert "The broker cannot continue and is shutting down: NettyServerNIOSelector_1_1 failed: OSError('selector')" \
         in capsys.readouterr().err
     assert controller.message_store.shut_down_normal
 
 
-def test_failing_channel_does_not_keep_the_thread_from_the_others(caplog):
+def test_failing_channel_does_not_block_the_others_of_its_thread(caplog):
     with ExitStack() as stack:
         server, _events, call = _serving(stack)
         peer = socket.create_connection(("127.0.0.1", server.local_listen_port), 120)

@@ -1,4 +1,4 @@
-"""`from rmqha import Producer`: which names there are, that they cost nothing before they are used, and their types."""
+"""`from rmqha import Producer`: the available names, their import cost before first use, and their types."""
 import ast
 import importlib.util
 import os
@@ -64,7 +64,7 @@ def in_new_process(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True).stdout
 
 
-def test_short_names_are_those_of_java():
+def test_short_names_are_javas():
     assert rmqha.Producer is rmqha.DefaultMQProducer is DefaultMQProducer
     assert rmqha.TransactionProducer is rmqha.TransactionMQProducer is TransactionMQProducer
     assert rmqha.PushConsumer is rmqha.DefaultMQPushConsumer is DefaultMQPushConsumer
@@ -77,7 +77,7 @@ def test_import_loads_nothing():
     assert loaded.split() == ["rmqha"]
 
 
-def test_every_name_is_there_and_the_type_checker_is_told_the_same():
+def test_every_name_is_available_and_known_to_type_checkers():
     in_new_process("from rmqha import *; Producer, Message, log_to_stderr, __version__")
     assert sorted(rmqha.__all__) == rmqha.__all__ and set(rmqha.__all__) <= set(dir(rmqha))
     tree = ast.parse((ROOT / "rmqha/__init__.py").read_text("utf-8"))
@@ -97,7 +97,7 @@ def test_unknown_name():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed (extra dev)")
-def test_mypy_accepts_a_users_program_in_strict_mode_and_finds_his_mistakes(tmp_path):
+def test_mypy_accepts_a_correct_program_in_strict_mode_and_finds_its_mistakes(tmp_path):
     program = USER_PROGRAM + "".join(f"\n{line}" for line in MISTAKES) + "\n"
     (tmp_path / "user.py").write_text(program, "utf-8")
     found = subprocess.run(

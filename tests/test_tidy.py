@@ -1,4 +1,4 @@
-"""Style that a test can keep: sizes, docstrings, no silent excepts. The allow-lists only shrink."""
+"""Style rules that a test can enforce: sizes, docstrings, no silent excepts. The allow-lists only shrink."""
 import ast
 import re
 import subprocess
@@ -10,13 +10,14 @@ from tests.support.sources import ROOT, lines, modules, nodes, paths
 MAX_MODULE_LINES = 800
 MAX_FUNCTION_LINES = 70
 MAX_LINE = 120
-MIN_WAIT_S = 60  # what a test gives to what happens at once
+# The limit that a test gives to things that should happen at once.
+MIN_WAIT_S = 60
 
-# Functions that are longer than they should be, and wait to be split: (path, qualified name). Only remove from it.
+# Functions that are too long and wait to be split: (path, qualified name). Only remove entries.
 LONG_FUNCTIONS: set[tuple[str, str]] = set()
-# Modules that are longer than they should be. Only remove from it.
+# Modules that are too long. Only remove entries.
 LONG_MODULES: set[str] = set()
-# Somebody's folders, and notes to oneself.
+# Folders of a single developer, and notes to oneself.
 TEXT_FILES = {".py", ".md", ".cfg", ".properties", ".conf", ".java", ".xml", ".txt", ".sh", ""}
 FOREIGN = re.compile(r"(?<![\w.$}])/(?:root|work)/|\bTODO\b|\bFIXME\b|\bXXX:", re.ASCII)
 
@@ -25,7 +26,7 @@ TOP_LEVEL = {".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "NOTICE", "README.m
              "pyproject.toml", "rmqha", "setup.cfg", "tests"}
 
 
-def test_nothing_else_lies_at_the_top_level():
+def test_top_level_contains_nothing_unexpected():
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("no git checkout")
@@ -67,14 +68,15 @@ def test_modules_and_public_classes_and_functions_have_docstrings():
         for node in tree.body:
             public = isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
             if public and "overload" in map(ast.unparse, node.decorator_list):
-                continue  # the function itself has one
+                # The function itself has a docstring.
+                continue
             if public and not ast.get_docstring(node):
                 wrong.append(f"{path}:{node.lineno} {node.name}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_no_except_is_silent():
-    """An except clause names what it handles and does something: `pass` alone hides a fault."""
+    """Check that an except clause names what it handles and does something: `pass` alone hides a fault."""
     wrong = []
     for path, found in nodes().items():
         for node in found:
@@ -88,7 +90,8 @@ def test_no_except_is_silent():
 
 
 def _is_elapsed(node, kept=()):
-    """Whether it is a time that has passed: monotonic() - begin, or a name that keeps one or a list of them."""
+    """Return whether an expression is an elapsed time: monotonic() - begin, or a name that holds one or a list of
+    them."""
     if isinstance(node, ast.Subscript):
         node = node.value
     if isinstance(node, ast.Name):
@@ -99,7 +102,7 @@ def _is_elapsed(node, kept=()):
 
 
 def _seconds(node, names):
-    """A bound as a number, with the constants of its module; None when it depends on more."""
+    """Evaluate a bound to a number, with the constants of its module; None when it depends on more."""
     try:
         return float(eval(ast.unparse(node), {"__builtins__": {}}, names))
     except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError):
@@ -107,7 +110,7 @@ def _seconds(node, names):
 
 
 def _ordered(compare):
-    """The pairs (less, more) that a comparison asks for."""
+    """Yield the pairs (less, more) that a comparison requires."""
     for left, sign, right in zip([compare.left, *compare.comparators], compare.ops, compare.comparators, strict=False):
         if isinstance(sign, (ast.Lt, ast.LtE)):
             yield left, right
@@ -120,8 +123,8 @@ _ANSWERS = {"get": 1000, "result": 1, "is_closed": 1, "is_closed_by_peer": 1, "c
 
 
 def _short_waits(tree):
-    """Lines of asserts, of `wait_until` and of calls with a limit that give less than MIN_WAIT_S to what is to be,
-    or ask that no less time has passed since a clock was read."""
+    """Yield the lines of asserts, `wait_until` and calls with a limit that allow less than MIN_WAIT_S for an
+    expected event, or that require a minimum of time since a clock was read."""
     names = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -140,7 +143,8 @@ def _short_waits(tree):
         if isinstance(node, ast.Compare) and id(node) in asserted:
             for less, more in _ordered(node):
                 if _is_elapsed(more, kept) and not _is_elapsed(less, kept):
-                    bound = 0  # a pause before its clock was read makes it too short: `lasting` takes both
+                    # A pause before its clock was read shortens it: `lasting` handles both.
+                    bound = 0
                 elif _is_elapsed(less, kept) and bound is None:
                     bound, unit = _seconds(more, names), 1_000_000_000 if "_ns" in ast.unparse(less) else 1
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "wait_until" and len(node.args) > 1:
@@ -149,13 +153,14 @@ def _short_waits(tree):
             unit = _ANSWERS.get(node.func.attr, 0)
             bound = _seconds(node.args[-1], names) if unit and id(node) not in denied else None
             if bound == 0 or node.func.attr == "get" and (len(node.args) > 1 or bound is not None and bound < unit):
-                bound = None  # a look that does not wait; a dict's key, or its value for one that is missing
+                # A poll that does not wait; a dict's key, or its default value.
+                bound = None
         if bound is not None and bound < MIN_WAIT_S * unit and id(node) not in expected:
             yield node.lineno
 
 
-def test_tests_do_not_hope_for_a_fast_machine():
-    """What is to happen at once is proved by making longer what it must not wait for."""
+def test_tests_do_not_depend_on_a_fast_machine():
+    """Forbid short limits. To prove that something happens at once, lengthen what it must not wait for."""
     own = {"tests/support/wait.py"}
     wrong = [f"{path}:{line}" for path in paths("tests")
              if path not in own and not path.startswith(("tests/bench/", "tests/faults/"))
@@ -176,7 +181,8 @@ def test_short_waits_are_found():
 
 
 def test_tests_wait_for_facts():
-    """They sleep through `tests.support.wait`, whose names say what for. Campaigns draw when faults happen."""
+    """Forbid plain sleeps: tests use `tests.support.wait`, whose names say what for. Only campaigns draw times of
+    faults."""
     own = {"tests/test_tidy.py", "tests/support/wait.py", "tests/aio/conftest.py"}
     tasks_of_spark = {"tests/pipeline/all_jobs.py", "tests/pipeline/test_tasks.py"}
     wrong = [f"{path}:{node.lineno}" for path in paths("tests")
@@ -187,7 +193,8 @@ def test_tests_wait_for_facts():
 
 
 def test_tests_count_their_own_threads():
-    """Those of the process are those of earlier tests and of shared servers, too, which start one when they like."""
+    """Forbid counting the threads of the process: they include those of earlier tests and of shared servers, which
+    start threads at any time."""
     whole_process = {"tests/support/wait.py", "tests/client/test_processes.py", "tests/test_tidy.py"}
     counts = re.compile(r"\b(active_count|threading\.enumerate)\(")
     wrong = [f"{path}:{number}" for path in paths("tests") if path not in whole_process
@@ -202,7 +209,7 @@ def test_library_does_not_print():
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_project_speaks_of_itself_alone():
+def test_the_project_refers_only_to_itself():
     own = {"tests/test_tidy.py"}
     wrong = []
     for pattern in ("rmqha/**/*", "tests/**/*", "docs/**/*", "conf/**/*", "bin/*", ".ci/*", "*.md", "setup.cfg"):

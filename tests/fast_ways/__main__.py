@@ -1,7 +1,8 @@
-"""Print the table of fast ways, or compare many drawn cases; 1 when two ways differ or a plant stays hidden."""
+"""Write the page of fast ways, or compare many drawn cases; exit code 1 if two ways differ or a plant is not found."""
 import argparse
 import logging
 import sys
+import textwrap
 import time
 
 from tests.fast_ways.way import FAST, PLAIN, Way, all_ways, leave_all
@@ -10,22 +11,45 @@ from tests.support.sources import ROOT
 PAGE = ROOT / "docs" / "reference" / "fast-ways.md"
 _HEAD = """# Fast ways and plain ones
 
-Where speed matters, rmqha does the same thing in two ways: a plain one, which takes any input, and a fast one, for what
-is common. Each fast way is compared with the plain one over drawn cases: sizes from 0 to 4 MiB, many of them around the
-thresholds; input cut at any byte; calls in any legal order; a change of way in the middle. Faults that are planted into
-the fast way have to be found by the same cases, so a comparison that can't fail is noticed.
+This page is for people who change the code where speed matters. There rmqha does the same thing in two ways: a plain
+one, which accepts any input, and a fast one for common input. The page lists each fast way, when it is taken, and the
+faults that its test has to find.
 
-`tests/fast_ways/test_fast_ways.py` runs the usual number of cases. More, of all ways or of one:
+Each fast way is compared with the plain one over drawn cases:
+
+- sizes from 0 to 4 MiB, many of them around the thresholds;
+- input cut at any byte;
+- calls in any legal order;
+- a change of way in the middle.
+
+Faults that are planted into the fast way have to be found by the same cases. So a comparison that can't fail is
+noticed.
+
+`tests/fast_ways/test_fast_ways.py` runs the usual number of cases. To run more, of all ways or of one:
 
     python -m tests.fast_ways --seeds 2000 [--way "lone record"]
 
-A line for each way says how many cases were equal and how often each way was taken, a line for each planted fault which
-case found it. This page is made by `python -m tests.fast_ways --page`.
+It prints a line for each way: how many cases were equal, and how often each way was taken. A line for each planted
+fault names the case that found it.
 """
+_TAIL = """
+This page is made by `python -m tests.fast_ways --page`.
+"""
+_SECTIONS = {"Replication": ("rmqha/store/ha/",), "Requests and answers": ("rmqha/remoting/",),
+             "Broker": ("rmqha/broker/", "rmqha/store/message_reader.py"),
+             "Spark": ("rmqha/pipeline/", "rmqha/store/bulk/"), "Store": ("rmqha/",)}
+
+
+# What a section's entries take for granted.
+_TERMS = {"Replication": """\
+A slave's decoder reads into one buffer, its `view`; `writable` is the free part of it. Contiguous log bytes are a
+*run*: the plain way makes one by moving the bodies of frames together. On a fast link the decoder predicts the size of
+the frames. The socket then puts headers and bodies to *places* of their own, and nothing has to be moved.
+"""}
 
 
 def try_way(way: Way, seeds: range) -> bool:
-    """Print a line for the comparison, and one for each plant; whether all is as it should be."""
+    """Print a line for the comparison, and one for each plant; return whether all results are as expected."""
     if way.missing():
         print(f"{way.name}: skipped, not installed: {', '.join(way.missing())}", flush=True)
         return True
@@ -53,7 +77,8 @@ def main() -> int:
     parser.add_argument("--way", default="", help="only ways whose name contains this")
     parser.add_argument("--page", action="store_true", help="write docs/reference/fast-ways.md, and run nothing")
     options = parser.parse_args()
-    logging.lastResort = None  # what the servers say of odd cases
+    # Odd cases make the servers log errors.
+    logging.lastResort = None
     ways = [way for way in all_ways() if options.way in way.name]
     if options.page:
         PAGE.write_text(page(), "utf-8")
@@ -66,14 +91,22 @@ def main() -> int:
 
 
 def page() -> str:
-    """The page with all ways."""
-    lines = [_HEAD, "| way | where | taken when | plain way | planted faults, each found | cases in a usual run |",
-             "|---|---|---|---|---|---|"]
-    for way in all_ways():
-        plants = "; ".join(plant.name for plant in way.plants)
-        cells = (way.name, f"`{way.where}`", way.condition, way.plain, plants, str(way.seeds))
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+    """Return the page with all ways."""
+    ways, parts = all_ways(), [_HEAD]
+    for section, folders in _SECTIONS.items():
+        here = [way for way in ways if way.where.startswith(folders)]
+        ways = [way for way in ways if way not in here]
+        parts += [f"## {section}\n", *([_TERMS[section]] if section in _TERMS else []), *map(_entry, here)]
+    return "\n".join(parts) + _TAIL
+
+
+def _entry(way: Way) -> str:
+    """Return the part of the page about one way."""
+    name = way.name.removeprefix("store: ")
+    lines = [f"### {name[0].upper()}{name[1:]}\n", f"`{way.where}`, {way.seeds} cases in a usual run\n"]
+    for word, text in (("Fast way when", way.condition), ("Plain way", way.plain)):
+        lines.append(textwrap.fill(f"- **{word}**: {text}.", 120, subsequent_indent="  ", break_on_hyphens=False))
+    return "\n".join([*lines, "- **Planted faults**:", *(f"  - {plant.name}" for plant in way.plants)]) + "\n"
 
 
 if __name__ == "__main__":

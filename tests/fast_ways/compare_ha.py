@@ -29,13 +29,13 @@ _V6 = 0x10 | 0x20
 
 
 def noise(rng: random.Random, size: int) -> bytes:
-    """`size` bytes without a pattern."""
+    """Return `size` bytes without a pattern."""
     at = rng.randrange(len(_NOISE) - size + 1)
     return _NOISE[at:at + size]
 
 
 def record(rng: random.Random, offset: int, size: int) -> bytes:
-    """A good record of `size` bytes (or of the least that there is) for commit log offset `offset`."""
+    """Return a good record of `size` bytes (or of the minimum size) for commit log offset `offset`."""
     flag = rng.choice((0, 0, 0, 0x10, 0x20, _V6))
     head = HEADS[flag >> 4 & 3]
     topic = b"T" * rng.choice((1, 5, 127))
@@ -50,7 +50,7 @@ def record(rng: random.Random, offset: int, size: int) -> bytes:
 
 
 def log_of_records(rng: random.Random, size: int, segment: int, largest: int) -> bytes:
-    """About `size` bytes of a log from offset 0 on, whose files end with blanks."""
+    """Return about `size` bytes of a log from offset 0 on, whose files end with blanks."""
     log = bytearray()
     while len(log) < size:
         room = segment - len(log) % segment
@@ -62,7 +62,8 @@ def log_of_records(rng: random.Random, size: int, segment: int, largest: int) ->
 
 
 def cut_into_frames(rng: random.Random, log: bytes, segment: int, batch: int) -> list[tuple[int, bytes]]:
-    """(offset, body) of each frame: whole records, batches of one size, odd ones and heartbeats; none across a file."""
+    """Return (offset, body) of each frame: whole records, batches of one size, odd ones and heartbeats. No frame
+    crosses a file's end."""
     frames: list[tuple[int, bytes]] = []
     at, ends = 0, sorted(record_ends(log))
     while at < len(log):
@@ -87,7 +88,7 @@ def cut_into_frames(rng: random.Random, log: bytes, segment: int, batch: int) ->
 
 
 def record_ends(log: bytes) -> Iterator[int]:
-    """Where the records of a log end, and its blanks."""
+    """Yield where the records of a log end, and its blanks."""
     at = 0
     while at + 8 <= len(log):
         at += struct.unpack_from(">i", log, at)[0]
@@ -95,7 +96,7 @@ def record_ends(log: bytes) -> Iterator[int]:
 
 
 def fill(buffers: list[memoryview], data: memoryview) -> int:
-    """Put bytes into buffers as a socket does; how many fitted."""
+    """Put bytes into buffers as a socket does; return how many fitted."""
     at = 0
     for buffer in buffers:
         part = data[at:at + len(buffer)]
@@ -105,16 +106,16 @@ def fill(buffers: list[memoryview], data: memoryview) -> int:
 
 
 def spend(data: memoryview, size: int) -> None:
-    """Write over the last bytes: nobody may read them any more."""
+    """Overwrite the last bytes, because nothing may read them any more."""
     size = min(size, len(data))
     data[len(data) - size:] = b"\xa5" * size
 
 
 def read_stream(rng: random.Random, decoder: RunDecoder, stream: bytes, segment: int, pieces: list[int],
                 takes: bool) -> tuple[bytearray, Counter[str]]:
-    """What a slave makes of a stream that arrives in `pieces`; any legal order of the decoder's calls.
+    """Return what a slave makes of a stream that arrives in `pieces`, with any legal order of the decoder's calls.
 
-    A read that brings little may still be followed by places, and one that brings much by `writable`.
+    A short read may still be followed by `places`, and a long one by `writable`.
     """
     got, taken, at, rest = bytearray(), Counter(), 0, memoryview(stream)
     while rest:
@@ -133,7 +134,7 @@ def read_stream(rng: random.Random, decoder: RunDecoder, stream: bytes, segment:
             continue
         for run in decoder.runs(segment):
             if run.length:
-                assert run.offset == len(got), f"a run at {run.offset} follows {len(got)}"
+                assert run.offset == len(got), f"a run at {run.offset} after {len(got)} bytes"
                 assert run.length <= segment - run.offset % segment
                 got += decoder.view[run.start:run.start + run.length]
                 spent = decoder.buffer[:ha_transfer.ROOM_IN_FRONT + run.start + run.length]
@@ -142,7 +143,8 @@ def read_stream(rng: random.Random, decoder: RunDecoder, stream: bytes, segment:
 
 
 def draw_pieces(rng: random.Random, frames: list[bytes], is_small: bool) -> list[int]:
-    """Sizes of reads: exact frames, so that a lone record comes alone, some frames, single bytes, much at once."""
+    """Return sizes of reads: exact frames, so that a lone record arrives alone; a few frames, single bytes, or much
+    at once."""
     if rng.random() < 0.5:
         return [len(frame) for frame in frames]
     most = 2000 if is_small else 1 << 20
@@ -151,7 +153,7 @@ def draw_pieces(rng: random.Random, frames: list[bytes], is_small: bool) -> list
 
 @contextlib.contextmanager
 def drawn_thresholds(rng: random.Random) -> Iterator[bool]:
-    """The real thresholds, or small ones; whether they are small."""
+    """Set the real thresholds, or small ones; yield whether they are small."""
     if rng.random() < 0.15:
         yield False
         return
@@ -160,7 +162,7 @@ def drawn_thresholds(rng: random.Random) -> Iterator[bool]:
 
 
 def drawn_log(rng: random.Random, is_small: bool) -> tuple[bytes, int, int]:
-    """A log, the size of its files, and how much of it most frames have."""
+    """Return a log, the size of its files, and how much of it most frames have."""
     segment = rng.choice((4096, 20_000)) if is_small else 8 << 20
     log = log_of_records(rng, rng.choice((3000, 30_000)) if is_small else 5 << 20, segment,
                          segment // 2 if is_small else 3 << 20)
@@ -168,7 +170,7 @@ def drawn_log(rng: random.Random, is_small: bool) -> tuple[bytes, int, int]:
 
 
 def compare_frames(rng: random.Random) -> Counter[str]:
-    """A stream of 4.9's frames, cut anywhere, read in any legal order of calls, is the log."""
+    """Check that a stream of 4.9's frames, cut anywhere and read in any legal order of calls, is the log."""
     with drawn_thresholds(rng) as is_small:
         log, segment, batch = drawn_log(rng, is_small)
         frames = [ha_transfer.encode_header(at, len(body)) + body
@@ -180,7 +182,7 @@ def compare_frames(rng: random.Random) -> Counter[str]:
 
 
 def compare_epoch_frames(rng: random.Random) -> Counter[str]:
-    """The same of the frames that name epochs."""
+    """Check the same for frames that name epochs."""
     with drawn_thresholds(rng) as is_small:
         log, segment, batch = drawn_log(rng, is_small)
         epochs, frames = [EpochEntry(1, 0)], []
@@ -195,7 +197,7 @@ def compare_epoch_frames(rng: random.Random) -> Counter[str]:
 
 
 def first_difference(got: bytes | bytearray, log: bytes) -> str:
-    """Where two logs differ."""
+    """Return a text that says where two logs differ."""
     at = next((at for at, (one, other) in enumerate(zip(got, log)) if one != other), min(len(got), len(log)))
     return f"{len(got)} bytes of {len(log)}, the first other one at {at}"
 
@@ -203,7 +205,7 @@ def first_difference(got: bytes | bytearray, log: bytes) -> str:
 # Checking records.
 
 def compare_checks(rng: random.Random) -> Counter[str]:
-    """What RecordVerifier lets through of pieces is what a look at each whole record lets through, flaws included."""
+    """Check that RecordVerifier passes the same parts, flaws included, as a check of each whole record."""
     segment = rng.choice((4096, 20_000, 300_000))
     log = bytearray(log_of_records(rng, rng.choice((2000, 30_000, 400_000)), segment, segment // 2))
     ends = sorted(record_ends(bytes(log)))
@@ -219,7 +221,7 @@ def compare_checks(rng: random.Random) -> Counter[str]:
             size = min(rng.choice((1, 7, 8, 9, 87, 88, 100, 1000, 4096, 100_000, rng.randint(1, 5000))), len(log) - at,
                        segment - at % segment)
             for piece in verifier.take(at, view, room + at, size, overwrites):
-                assert piece.offset == len(got), f"a piece at {piece.offset} follows {len(got)}"
+                assert piece.offset == len(got), f"a piece at {piece.offset} after {len(got)} bytes"
                 got += piece.data[piece.start:piece.start + piece.length]
                 taken[PLAIN if piece.data is not view else FAST] += 1
             at += size
@@ -228,14 +230,14 @@ def compare_checks(rng: random.Random) -> Counter[str]:
         flaw = error.offset
     assert got == log[:len(got)]
     if good == len(log):
-        assert flaw < 0 and len(got) == good, f"a good log of {good} bytes: {len(got)} were let through, flaw {flaw}"
+        assert flaw < 0 and len(got) == good, f"a good log of {good} bytes: {len(got)} passed, flaw {flaw}"
     else:
-        assert flaw in (-1, good) and len(got) == good, f"good up to {good}: {len(got)} let through, flaw {flaw}"
+        assert flaw in (-1, good) and len(got) == good, f"good up to {good}: {len(got)} passed, flaw {flaw}"
     return taken
 
 
 def good_up_to(log: bytes, segment: int) -> int:
-    """Where the first record begins that is not whole and good; a blank is good with its head."""
+    """Return where the first record begins that is incomplete or bad. Of a blank only the head has to be good."""
     at = 0
     while at < len(log):
         room = segment - at % segment
@@ -252,7 +254,7 @@ def good_up_to(log: bytes, segment: int) -> int:
 
 
 def is_good(log: bytes, at: int, size: int, magic: int, room: int) -> bool:
-    """One record, by its fields."""
+    """Check one record by its fields."""
     if magic != MESSAGE_MAGIC_CODE or not 91 <= size <= room:
         return False
     flag = struct.unpack_from(">i", log, at + 36)[0]
@@ -274,7 +276,7 @@ def is_good(log: bytes, at: int, size: int, magic: int, room: int) -> bool:
 
 
 def compare_following(rng: random.Random) -> Counter[str]:
-    """`follow_records` over a log in pieces ends where a walk from head to head does."""
+    """Check that `follow_records` over a log in pieces ends where a walk from head to head does."""
     segment = rng.choice((4096, 20_000))
     log = bytearray(log_of_records(rng, rng.choice((2000, 30_000)), segment, segment // 2))
     if rng.random() < 0.3:
@@ -288,7 +290,7 @@ def compare_following(rng: random.Random) -> Counter[str]:
 
 
 def follow(rng: random.Random, log: bytes, segment: int) -> object:
-    """Where the next record begins after all pieces, or why it is not a log."""
+    """Return where the next record begins after all pieces, or why the bytes are not a log."""
     chain, at, view = RecordChain(0), 0, memoryview(log)
     while at < len(log):
         size = min(rng.choice((1, 7, 100, 3000, 20_000)), len(log) - at, segment - at % segment)
@@ -301,7 +303,7 @@ def follow(rng: random.Random, log: bytes, segment: int) -> object:
 
 
 def _lone_record_from_places(decoder: FrameDecoder, offset: int, room: int) -> int:
-    """The fault that was there: the places are not thought of."""
+    """Ignore the places: a fault that the code once had."""
     foreseen, decoder._foreseen = decoder._foreseen, 0
     try:
         return _take_record(decoder, offset, room)
@@ -321,7 +323,7 @@ def _stale_tail(decoder: RunDecoder, frames: int) -> None:
 
 
 def _trusting(real: object, decoder: RunDecoder, whole: int) -> object:
-    """Believes that all frames are as large as foreseen."""
+    """Accept all frames as if they had the expected size."""
     frames, run = real(decoder, whole)
     if run is None or frames == whole:
         return frames, run
@@ -329,7 +331,7 @@ def _trusting(real: object, decoder: RunDecoder, whole: int) -> object:
 
 
 class _Unchecked:
-    """`bulk` without CRCs."""
+    """The module `bulk` without CRC checks."""
 
     def __init__(self, real: object) -> None:
         self._real = real
@@ -342,14 +344,14 @@ class _Unchecked:
 
 
 def _patient(verifier: RecordVerifier, begin: int, head: memoryview) -> int:
-    """Waits for one byte less than a record has."""
+    """Wait for one byte less than a record has."""
     wanted = _look_at(verifier, begin, head)
     return wanted - 1 if wanted > 112 else wanted
 
 
 def _left_where_it_is(verifier: RecordVerifier, offset: int, data: memoryview, start: int, length: int,
                       overwrites: bool) -> object:
-    """Takes the bytes that lie in front for those that are held."""
+    """Take the bytes that precede the piece for the held bytes."""
     if overwrites and len(verifier._held) <= min(start, length):
         verifier._held = bytearray(data[start - len(verifier._held):start])
     return _take(verifier, offset, data, start, length, overwrites)
@@ -357,43 +359,45 @@ def _left_where_it_is(verifier: RecordVerifier, offset: int, data: memoryview, s
 
 WAYS = [
     Way("lone record, places and runs of 4.9's frames", "rmqha/store/ha/ha_transfer.py::FrameDecoder",
-        "take_record: one frame with one record, received by `writable`; places: the last frame had 4 KiB or more and "
-        "the last read 256 KiB or more", "runs over what lies in `view`", compare_frames, (
-            Plant("a lone record is taken though it was received at places",
+        "a read has one frame with one record, received into `writable` (`take_record`); or the last frame had 4 KiB "
+        "or more, and the last read 256 KiB or more (`places`)",
+        "the bodies of the frames in `view` are moved together into runs", compare_frames, (
+            Plant("a lone record is taken although it was received at places",
                   replaced(FrameDecoder, "take_record", _lone_record_from_places)),
-            Plant("the last byte of what is put together is lost", replaced(RunDecoder, "_put_together", _stale_tail)),
-            Plant("frames of another size among foreseen ones", replaced(
+            Plant("the last byte of a joined run is lost", replaced(RunDecoder, "_put_together", _stale_tail)),
+            Plant("a frame of another size is accepted among frames of the predicted size", replaced(
                 FrameDecoder, "_foreseen_run", lambda *args: _trusting(_foreseen_run, *args)))), 60),
     Way("places and runs of frames with epochs",
-        "rmqha/store/ha/autoswitch/auto_switch_transfer.py::MasterFrameDecoder", "as above", "runs over what lies in "
-        "`view`", compare_epoch_frames, (
-            Plant("the last byte of what is put together is lost", replaced(RunDecoder, "_put_together", _stale_tail)),
-            Plant("frames of another size among foreseen ones", replaced(
+        "rmqha/store/ha/autoswitch/auto_switch_transfer.py::MasterFrameDecoder", "the last frame had 4 KiB or more, "
+        "and the last read 256 KiB or more (`places`)",
+        "the bodies of the frames in `view` are moved together into runs", compare_epoch_frames, (
+            Plant("the last byte of a joined run is lost", replaced(RunDecoder, "_put_together", _stale_tail)),
+            Plant("a frame of another size is accepted among frames of the predicted size", replaced(
                 MasterFrameDecoder, "_foreseen_run", lambda *args: _trusting(_foreseen_epoch_run, *args)))), 60),
     Way("checking whole records where they lie", "rmqha/store/ha/record_verifier.py::RecordVerifier",
-        "records that lie whole in what was read, with what is held put in front of it",
-        "a record of which a part is held until the rest is there",
+        "the rest of a record has arrived: the held bytes are put directly before it, and the record is checked there",
+        "the part of a record that has arrived is held until the rest follows",
         compare_checks, (
-            Plant("CRCs are not looked at", replaced(record_verifier, "bulk", _Unchecked(record_verifier.bulk))),
-            Plant("a record is looked at before its last byte is there",
+            Plant("CRCs are not checked", replaced(record_verifier, "bulk", _Unchecked(record_verifier.bulk))),
+            Plant("a record is checked before its last byte has arrived",
                   replaced(RecordVerifier, "_look_at", _patient)),
-            Plant("what is held is not put in front", replaced(RecordVerifier, "take", _left_where_it_is))), 150),
+            Plant("held bytes are not put in front", replaced(RecordVerifier, "take", _left_where_it_is))), 150),
     Way("following records in one call", "rmqha/store/ha/ha_transfer.py::follow_records",
-        "haVerifyRecords=false, more than 4 KiB at once, the bulk kernel compiled", "from head to head",
-        compare_following, (
-            Plant("the next record begins a byte late", replaced(
+        "haVerifyRecords=false, more than 4 KiB at once, the bulk kernel compiled",
+        "from one record's head to the next", compare_following, (
+            Plant("the next record begins one byte late", replaced(
                 ha_transfer, "RecordChain", lambda next_record, head=b"": RecordChain(
                     next_record + (ha_transfer._BULK_BYTES < 1 << 60), head))),), 60),
 ]
 
 
-# Fast ways of a master's sending: by the putting thread, from the bytes at hand, and gathered for a while.
+# Fast ways of a master's sending: by the putting thread, from the bytes in memory, and gathered for a while.
 
 _HEADER = struct.Struct(">qi")
 
 
 class _Follower(threading.Thread):
-    """A raw slave that takes what comes, slowly now and then, and acknowledges it."""
+    """A raw slave that reads what it is sent, sometimes slowly, and acknowledges it."""
 
     def __init__(self, store: FakeStore, begin: int, rng: random.Random) -> None:
         super().__init__(daemon=True)
@@ -408,7 +412,7 @@ class _Follower(threading.Thread):
 
     @property
     def end(self) -> int:
-        """Up to where it holds the log."""
+        """The end of the part of the log that it holds."""
         return self.begin + len(self.log)
 
     def run(self) -> None:
@@ -425,7 +429,8 @@ class _Follower(threading.Thread):
                     return
                 self.log += rest[_HEADER.size:_HEADER.size + size]
                 del rest[:_HEADER.size + size]
-            with contextlib.suppress(OSError):  # the connection ends by its other end
+            # The other end may have closed the connection.
+            with contextlib.suppress(OSError):
                 self._peer.report(self.end)
 
     def _receive(self, number: int) -> bytes:
@@ -443,7 +448,7 @@ class _Follower(threading.Thread):
 
 
 def _append(store: FakeStore, rng: random.Random, size: int) -> None:
-    """One record, sent by one of the ways."""
+    """Append one record, which one of the ways sends."""
     end = store.get_max_phy_offset()
     way = rng.random()
     with mock.patch.object(store.ha_service, "on_appended", lambda: None):
@@ -460,7 +465,7 @@ def _append(store: FakeStore, rng: random.Random, size: int) -> None:
 
 @contextlib.contextmanager
 def _counting(taken: Counter[str]) -> Iterator[None]:
-    """Count the ways that send something."""
+    """Count the calls of each way that send something."""
     reals = {name: getattr(WriteSocketService, name) for name in ("transfer_appended", "transfer_now",
                                                                    "_transfer_once")}
 
@@ -478,7 +483,8 @@ def _counting(taken: Counter[str]) -> Iterator[None]:
 
 
 def compare_sending(rng: random.Random) -> Counter[str]:
-    """Each of one to four slaves, of which one may lead, gets the log from where it begins, whatever way sends it."""
+    """Check that each of one to four slaves, of which one may lead, gets the log from its start on, whichever way
+    sends it."""
     taken: Counter[str] = Counter()
     largest = rng.choice((1000, 100_000))
     store = FakeStore(mappedFileSizeCommitLog=rng.choice((3 * largest, 8 << 20)), haHousekeepingInterval=120_000,
@@ -493,7 +499,8 @@ def compare_sending(rng: random.Random) -> Counter[str]:
                      for _ in range(rng.randint(1, 4))]
         try:
             wait_until(lambda: sum(each.is_serving for each in store.ha_service.connection_list) == len(followers))
-            if rng.random() < 0.7:  # so that sockets do not take all that is put
+            # So that the sockets do not accept all bytes of a put.
+            if rng.random() < 0.7:
                 for connection in store.ha_service.connection_list:
                     connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             for _ in range(rng.choice((5, 60))):
@@ -507,7 +514,7 @@ def compare_sending(rng: random.Random) -> Counter[str]:
                        lambda: f"{[each.end for each in followers]} of {end}")
             for each in followers:
                 assert not each.failure, each.failure
-                assert each.log == store.log(each.begin), f"of {len(followers)} slaves one from {each.begin} on differs"
+                assert each.log == store.log(each.begin), f"a slave of {len(followers)} differs from {each.begin} on"
         finally:
             for each in followers:
                 each.close()
@@ -515,7 +522,8 @@ def compare_sending(rng: random.Random) -> Counter[str]:
 
 
 def compare_encoding(rng: random.Random) -> Counter[str]:
-    """Frames of a body of any size are its bytes, however many go into one write and however much of it is taken."""
+    """Check that the frames of a body of any size hold its bytes, however many frames go into one write and however
+    much of it the socket accepts."""
     size, batch = some_size(rng, (100, 4096, 32768), 300_000), rng.choice((1, 100, 4096, 32768))
     size = min(size, 2000) if batch == 1 else size
     body, offset = rng.randbytes(size), rng.randrange(1 << 40)
@@ -541,12 +549,12 @@ _unsent, _encode_frames = ha_transfer.unsent, ha_transfer.encode_frames
 
 
 def _appends_wherever(service: WriteSocketService, offset: int, appended: bytes) -> bool:
-    """Takes what a put names for what the slave lacks next."""
+    """Assume that the slave's next missing bytes are those of the put."""
     return _transfer_appended(service, service.next_transfer_from_where if service._ready else offset, appended)
 
 
 def _forgets_the_rest(service: WriteSocketService) -> bool:
-    """Believes that all was sent."""
+    """Assume that everything was sent."""
     done = _transfer_now(service)
     service._unsent = []
     return done
@@ -557,22 +565,22 @@ def _one_byte_more(buffers: list[bytes | memoryview], sent: int) -> list[bytes |
 
 
 def _unbounded(offset: int, body: bytes | memoryview, batch_size: int) -> list[bytes | memoryview]:
-    """Frames of one byte more than allowed."""
+    """Make frames of one byte more than allowed."""
     return _encode_frames(offset, body, batch_size + 1)
 
 
 WAYS += [
     Way("sending by the putting thread", "rmqha/store/ha/ha_connection.py::WriteSocketService",
-        "transfer_appended: the bytes of this put are all that the slave lacks, in one frame; transfer_now: the socket "
-        "has room and the writer waits; one slave leads: the others' bytes gather",
+        "the slave lacks only the bytes of this put, and they fit into one frame (`transfer_appended`); or the socket "
+        "can take bytes and the writer waits (`transfer_now`). While one slave leads, the others' bytes gather",
         "WriteSocketService's own thread, from the log", compare_sending, (
             Plant("bytes of a put are sent at another offset", replaced(
                 WriteSocketService, "transfer_appended", _appends_wherever)),
-            Plant("the rest of a write that the socket did not take is lost", replaced(
+            Plant("the rest of a partial write is lost", replaced(
                 WriteSocketService, "transfer_now", _forgets_the_rest))), 25),
     Way("frames of one write", "rmqha/store/ha/ha_transfer.py::encode_frames", "the body fits into one frame",
-        "a header in front of each slice", compare_encoding, (
-            Plant("a byte too much is taken for sent", replaced(ha_transfer, "unsent", _one_byte_more)),
-            Plant("a frame has a byte more than haTransferBatchSize", replaced(
+        "a header before each slice", compare_encoding, (
+            Plant("one byte too many counts as sent", replaced(ha_transfer, "unsent", _one_byte_more)),
+            Plant("a frame has one byte more than haTransferBatchSize", replaced(
                 ha_transfer, "encode_frames", _unbounded))), 150),
 ]

@@ -1,4 +1,4 @@
-"""Headers of commands: what is read and written quickly beside what is read and written piece by piece."""
+"""Headers of commands: fast reading and writing beside reading and writing piece by piece."""
 from __future__ import annotations
 
 import contextlib
@@ -19,7 +19,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
 from tests.remoting.protocol.test_remoting_command import CLASSES
 
-LONGEST = 300_000  # bytes of a drawn header; what a header may have at most is 1 MiB
+LONGEST = 300_000  # bytes of a drawn header; the limit for a header is 1 MiB
 PIECES = ("a", "topic", "é", "日本", "😀", "\x01", "\x02", "\n", "\x7f", "\u2028", '"', "\\", "/", " ", "0", "'")
 ESCAPED = ("\\u0041", "\\u0001", "\\ud83d\\ude00", "\\ud800", "\\udc00x", "\\/", "\\n", "\\\"", "\\\\", "\\u00e9")
 NUMBERS = ("0", "7", "-1", "-0", "310", "2147483647", "-2147483648", "2147483648", "1.0", "1.5", "-0.0", "1e3", "1E-7",
@@ -28,7 +28,7 @@ NUMBERS = ("0", "7", "-1", "-0", "310", "2147483647", "-2147483648", "2147483648
 
 
 def seen(decode: Callable[[bytes], RemotingCommand], frame: bytes) -> tuple[object, ...]:
-    """All that a frame is read as, or that it is refused."""
+    """Return all that a frame is read as, or that it is refused."""
     try:
         command = decode(frame)
     except RemotingCommandException:
@@ -40,7 +40,7 @@ def seen(decode: Callable[[bytes], RemotingCommand], frame: bytes) -> tuple[obje
 # -- JSON --
 
 def _text(rng: random.Random, dialect: bool, largest: int = 200) -> bytes:
-    """A JSON string."""
+    """Return a JSON string."""
     size = some_size(rng, largest=largest)
     kind = rng.random()
     if kind < 0.5:
@@ -57,7 +57,7 @@ def _text(rng: random.Random, dialect: bool, largest: int = 200) -> bytes:
 
 
 def _value(rng: random.Random, dialect: bool, depth: int = 0) -> bytes:
-    """Any JSON value."""
+    """Return any JSON value."""
     kind = rng.random()
     if kind < 0.4:
         return _text(rng, dialect)
@@ -72,7 +72,7 @@ def _value(rng: random.Random, dialect: bool, depth: int = 0) -> bytes:
 
 
 def _json_header(rng: random.Random) -> bytes:
-    """A header as clients write it, or an odd one; the longer it is, the more it is standard JSON."""
+    """Return a header as clients write it, or an odd one; the longer it is, the more of it is standard JSON."""
     large = rng.random() < 0.1
     odd = not large and rng.random() < 0.5
     dialect = odd and rng.random() < 0.4
@@ -108,7 +108,8 @@ def _json_header(rng: random.Random) -> bytes:
 
 
 def _plain_header(header: remoting_command.Buffer) -> object:
-    """What `_loads_header` gives, by the parser of the dialect alone, which goes from character to character."""
+    """Return the result of `_loads_header`, computed only by the dialect's parser, which goes from character to
+    character."""
     text = str(header, "utf-8", "replace")
     try:
         value = fastjson.parse(fastjson.encodable(text))
@@ -143,13 +144,13 @@ def _is_read_by_library(header: bytes) -> bool:
 
 
 def compare_json(rng: random.Random) -> Counter[str]:
-    """The standard library's reader beside the parser of the dialect."""
+    """Compare the standard library's reader with the dialect's parser."""
     with lowered(remoting_command, orjson=None):
         return _compare_json(rng, _is_read_by_library)
 
 
 def compare_orjson(rng: random.Random) -> Counter[str]:
-    """orjson beside the parser of the dialect."""
+    """Compare orjson with the dialect's parser."""
     orjson = remoting_command.orjson
     assert orjson is not None
 
@@ -163,7 +164,7 @@ def compare_orjson(rng: random.Random) -> Counter[str]:
 
 
 def _end_not_looked_at(header: remoting_command.Buffer) -> object:
-    """What follows the object is not looked at."""
+    """Do not check the bytes after the object."""
     text = str(header, "utf-8", "replace")
     try:
         return remoting_command._scan_json(fastjson.encodable(text), 0)[0]
@@ -172,12 +173,12 @@ def _end_not_looked_at(header: remoting_command.Buffer) -> object:
 
 
 def _wrong_utf8_left_out(header: remoting_command.Buffer) -> object:
-    """Wrong sequences are left out, not replaced."""
+    """Leave out invalid sequences instead of replacing them."""
     return _loads(str(header, "utf-8", "ignore").encode())
 
 
 def _nothing_but_orjson(header: remoting_command.Buffer) -> object:
-    """What orjson refuses is refused."""
+    """Refuse everything that orjson refuses."""
     try:
         return remoting_command.orjson.loads(header)
     except remoting_command.orjson.JSONDecodeError as error:
@@ -190,7 +191,7 @@ _loads = remoting_command._loads_header
 # -- the binary header --
 
 def _plain_binary(header: bytes) -> tuple[object, ...]:
-    """The binary header read field by field, as its table says; an empty name or value is none."""
+    """Read the binary header field by field, as its table defines; an empty name or value is not a field."""
     def take(size: int) -> bytes:
         nonlocal position
         if size < 0 or size > len(header) - position:
@@ -214,7 +215,7 @@ def _plain_binary(header: bytes) -> tuple[object, ...]:
 
 
 def compare_binary(rng: random.Random) -> Counter[str]:
-    """The binary header: names and values in UTF-8, and those that are none."""
+    """Compare readings of the binary header, with names and values in valid and invalid UTF-8."""
     taken: Counter[str] = Counter()
 
     def counted(real: Callable[..., dict[str, str]]) -> Callable[..., dict[str, str]]:
@@ -256,7 +257,7 @@ def compare_binary(rng: random.Random) -> Counter[str]:
 
 
 def _rest_behind_wrong_utf8(data: bytes, position: int, end: int, errors: str = "strict") -> dict[str, str]:
-    """Wrong UTF-8 ends what is read."""
+    """Stop reading at invalid UTF-8."""
     try:
         return _deserialize(data, position, end, "strict" if errors == "strict" else "ignore")
     except UnicodeDecodeError:
@@ -284,7 +285,7 @@ def _field_value(rng: random.Random, name: str, cls: type[CommandCustomHeader]) 
 
 
 def _plain_json(command: RemotingCommand) -> str:
-    """Field by field, in the order of a HashMap into which the reflection's order has put them."""
+    """Write field by field, in the order of a HashMap that was filled in the order of Java's reflection."""
     header = command.custom_header
     texts = dict(command.ext_fields or {})
     if header is not None:
@@ -300,7 +301,7 @@ def _plain_json(command: RemotingCommand) -> str:
 
 
 def compare_written(rng: random.Random) -> Counter[str]:
-    """What a plan writes beside field by field; and it is read again, by the plan and one by one."""
+    """Compare the output of a plan with writing field by field; then read it again, by the plan and one by one."""
     taken: Counter[str] = Counter()
     for _ in range(30):
         _, cls = rng.choice(HEADERS)
@@ -335,7 +336,7 @@ def _read(cls: type[CommandCustomHeader], texts: dict[str, str]) -> object:
 
 
 def _read_plainly(cls: type[CommandCustomHeader], texts: dict[str, str]) -> object:
-    """One by one from the first field on."""
+    """Read the fields one by one."""
     def decode(self: header_codec.HeaderPlan, ext_fields: dict[str, str]) -> CommandCustomHeader:
         header = cls.__new__(cls)
         header.__dict__.update(self.defaults)
@@ -350,12 +351,12 @@ def _read_plainly(cls: type[CommandCustomHeader], texts: dict[str, str]) -> obje
 
 
 def _first_order(self: header_codec.HeaderPlan, values: dict[str, object]) -> list[tuple[str, str]]:
-    """The order of a small map, however many fields there are."""
+    """Use the order of a small map, however many fields there are."""
     return self._orders[0]
 
 
 def _ascii_needs_no_escape(pairs: list[tuple[str, str]]) -> str:
-    """ASCII needs no escape."""
+    """Write ASCII without escapes."""
     if "".join(text for pair in pairs for text in pair).isascii():
         return ",".join(f'"{name}":"{value}"' for name, value in pairs)
     return _json_pairs(pairs)
@@ -372,23 +373,24 @@ def _escaped_too_late() -> Iterator[None]:
 WAYS = [
     Way("JSON headers", "rmqha/remoting/protocol/remoting_command.py::_loads_header",
         "a header in standard JSON", "fastjson's dialect, character by character", compare_json,
-        (Plant("what follows the object is not looked at",
+        (Plant("bytes after the object are not checked",
                replaced(remoting_command, "_loads_header", _end_not_looked_at)),
-         Plant("wrong UTF-8 is left out", replaced(remoting_command, "_loads_header", _wrong_utf8_left_out))),
+         Plant("invalid UTF-8 is left out", replaced(remoting_command, "_loads_header", _wrong_utf8_left_out))),
         seeds=15),
     Way("JSON headers by orjson", "rmqha/remoting/protocol/remoting_command.py::_loads_header",
-        "orjson is installed (the extra `fast`), and takes the header", "the standard library, or the dialect",
+        "orjson is installed (the extra `fast`), and accepts the header", "the standard library, or the dialect",
         compare_orjson,
-        (Plant("what orjson refuses is refused",
+        (Plant("a header that orjson refuses is refused",
                replaced(remoting_command, "_loads_header", _nothing_but_orjson)),), seeds=30, needs=("orjson",)),
     Way("binary headers", "rmqha/remoting/protocol/header_codec.py::map_deserialize",
-        "all names and values are UTF-8", "wrong sequences replaced, from the first of them on", compare_binary,
-        (Plant("what follows wrong UTF-8 is lost",
+        "all names and values are UTF-8", "invalid sequences are replaced, from the first one on", compare_binary,
+        (Plant("bytes after invalid UTF-8 are lost",
                replaced(header_codec, "map_deserialize", _rest_behind_wrong_utf8)),), seeds=15),
     Way("headers by plan", "rmqha/remoting/protocol/header_codec.py::HeaderPlan",
-        "a custom header alone; each field well formed", "field by field, in the order of a HashMap", compare_written,
-        (Plant("the order of a small map for many fields",
+        "only a custom header, with well-formed fields", "field by field, in the order of a HashMap", compare_written,
+        (Plant("more than 12 fields come in the order of a HashMap of 16 buckets",
                replaced(header_codec.HeaderPlan, "_order", _first_order)),
          Plant("control characters are not escaped", contextlib.contextmanager(_escaped_too_late)),
-         Plant("ASCII is never escaped", replaced(remoting_command, "_json_pairs", _ascii_needs_no_escape))), seeds=15),
+         Plant("a text in ASCII is never escaped",
+               replaced(remoting_command, "_json_pairs", _ascii_needs_no_escape))), seeds=15),
 ]

@@ -1,4 +1,4 @@
-"""Tables by change beside as a whole: registration with name servers, and what a slave takes over."""
+"""Tables by change beside whole tables: registration with name servers, and tables that a slave takes over."""
 from __future__ import annotations
 
 import contextlib
@@ -31,7 +31,7 @@ from rmqha.remoting.remoting_config import ServerConfig
 from tests.broker.support import new_controller
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced
 
-# A slave's tables: taken over by change beside as a whole.
+# A slave's tables: taken over by change, and as a whole.
 
 MASTER = "10.0.0.1:10911"
 NAMES = tuple("ABCDEF")
@@ -39,7 +39,7 @@ TABLES = ("_sync_topic_config", "_sync_consumer_offset", "_sync_subscription_gro
 
 
 class Broker:
-    """A broker that is opened and never started: tables, files, and what answers requests."""
+    """A broker that is opened and never started: tables, files, and the answers to requests."""
 
     controller: BrokerController
 
@@ -48,7 +48,7 @@ class Broker:
         self.open()
 
     def open(self) -> None:
-        """Open it, as at a start."""
+        """Open the broker, as at a start."""
         self.controller = new_controller(self._folder)
         assert self.controller.initialize()
         self.topics = self.controller.topic_config_manager
@@ -56,7 +56,7 @@ class Broker:
         self.offsets = self.controller.consumer_offset_manager
 
     def restart(self, cleanly: bool) -> None:
-        """End it, and open it again; what was not saved by then is lost unless it ends cleanly."""
+        """Close it and open it again; unsaved state is lost unless it closes cleanly."""
         if cleanly:
             for manager in (self.topics, self.groups, self.offsets):
                 manager.persist()
@@ -64,13 +64,13 @@ class Broker:
         self.open()
 
     def tables(self) -> dict[str, object]:
-        """What slaves take over."""
+        """Return the tables that slaves take over."""
         return {"topics": dict(self.topics.topic_config_table), "topics' version": self.topics.data_version,
                 "groups": dict(self.groups.subscription_group_table), "groups' version": self.groups.data_version,
                 "offsets": {key: dict(offsets) for key, offsets in self.offsets.offset_table.items()}}
 
     def change(self, rng: random.Random) -> Callable[[Broker], None]:
-        """One change that an administrator or a consumer makes; to be made to as many brokers as there are."""
+        """Return one change by an administrator or a consumer, to be applied to any number of brokers."""
         name, number, kind = rng.choice(NAMES), rng.randint(1, 9), rng.random()
         if kind < 0.25:
             return lambda broker: broker.topics.update_topic_config(TopicConfig(name, number, number))
@@ -88,15 +88,15 @@ class Broker:
 
 
 class Slave(Broker):
-    """A slave that asks its master without a network, whose answers may be lost."""
+    """A slave that asks its master without a network; requests and answers may be lost."""
 
     def __init__(self, folder: Path, master: Broker, knows: bool, taken: Counter[str]) -> None:
         self._master, self._knows, self._taken = master, knows, taken
-        self.lost = ""  # the request, or its answer
+        self.lost = ""  # "request" or "answer"
         super().__init__(folder)
 
     def open(self) -> None:
-        """Open it; what it knows of its master is forgotten."""
+        """Open the slave, which then knows nothing of its master."""
         super().open()
         api = self.controller.broker_outer_api
         ask = api._ask_for_table
@@ -115,14 +115,14 @@ class Slave(Broker):
             raise RemotingSendRequestException(MASTER)
         asked = RemotingCommand.decode(request.encode()[4:])
         master = self._master.controller.remoting_server
-        processor, _ = master.default_request_processor  # type: ignore[misc]  # the admin's
-        response = processor.process_request(None, asked)  # type: ignore[arg-type]  # nobody asks for the channel
+        processor, _ = master.default_request_processor  # type: ignore[misc]  # the admin processor
+        response = processor.process_request(None, asked)  # type: ignore[arg-type]  # the channel is not used
         if self.lost == "answer":
             raise RemotingSendRequestException(MASTER)
         return RemotingCommand.decode(response.encode()[4:])  # type: ignore[union-attr]
 
     def synchronize(self, what: str, take_lower: bool) -> None:
-        """Ask for one table, or all."""
+        """Request one table, or all of them."""
         synchronize = self.controller.slave_synchronize
         synchronize.take_lower_offsets = take_lower
         if not self._knows:
@@ -147,9 +147,11 @@ def _three_brokers(taken: Counter[str]) -> Iterator[tuple[Broker, list[Slave]]]:
 
 
 def compare_slaves(rng: random.Random) -> Counter[str]:
-    """Two slaves go through the same; one is told changes, the other all each time."""
+    """Check that two slaves with the same history have the same tables: one gets changes, the other all tables each
+    time."""
     taken: Counter[str] = Counter()
-    clock = itertools.count(1 << 41)  # two changes are never of one millisecond
+    # Two changes never happen in the same millisecond.
+    clock = itertools.count(1 << 41)
     with (lowered(data_version, _now_ms=lambda: next(clock)), lowered(os, fsync=lambda _file: None),
           _three_brokers(taken) as (master, slaves)):
         for _ in range(rng.choice([5, 20, 60])):
@@ -158,7 +160,8 @@ def compare_slaves(rng: random.Random) -> Counter[str]:
                 master.change(rng)(master)
             elif event < 0.56:
                 change = master.change(rng)
-                for slave in slaves:  # it was a master in between, or consumers were with it
+                # The slave was a master in between, or had consumers.
+                for slave in slaves:
                     change(slave)
             elif event < 0.6:
                 master.restart(rng.random() < 0.7)
@@ -185,7 +188,8 @@ def compare_slaves(rng: random.Random) -> Counter[str]:
             assert name == "offsets" or told[name] == theirs[name], \
                 f"{name}, and the master's: {_difference(told[name], theirs[name])}"
         for slave, before in zip(slaves, (told, whole)):
-            slave.offsets.persist_changes()  # as each five seconds; all else was saved when it was taken over
+            # Runs every five seconds; all else was saved when it was taken over.
+            slave.offsets.persist_changes()
             slave.restart(False)
             for name, table in slave.tables().items():
                 assert table == before[name], f"{name}, in the file: {_difference(table, before[name])}"
@@ -193,7 +197,7 @@ def compare_slaves(rng: random.Random) -> Counter[str]:
 
 
 def _difference(one: object, other: object) -> str:
-    """What two tables have not in common."""
+    """Return the items in which two tables differ."""
     if not isinstance(one, dict) or not isinstance(other, dict):
         return f"{one}, {other}"
     return str({name: (one.get(name), other.get(name)) for name in one.keys() | other.keys()
@@ -202,16 +206,16 @@ def _difference(one: object, other: object) -> str:
 
 def _own_state_forgotten(self: TableVersions, table: str, master_addr: str,
                          own: str = "") -> tuple[str, Callable[..., None]]:
-    """What has changed here since does not count."""
+    """Ignore changes that were made here in the meantime."""
     return _of(self, table, master_addr, self._known.get(table, ("", "", ""))[2])
 
 
 def _gone_is_no_change(self: ChangeLog) -> None:
-    """An entry that is taken away leaves all marks as they are."""
+    """Leave all marks as they are when an entry is removed."""
 
 
 def one_too_few(self: ChangeLog, mark: str) -> list[str] | None:
-    """The change right behind the mark is missed."""
+    """Miss the change directly after the mark."""
     life, _, number = mark.rpartition(".")
     return _since(self, f"{life}.{int(number) + 1}" if number.isdigit() and mark != self.mark() else mark)
 
@@ -220,29 +224,29 @@ _of, _since = TableVersions.of, ChangeLog.since
 
 WAYS = [
     Way("slave's tables by change", "rmqha/broker/slave_synchronize.py::SlaveSynchronize",
-        "the master knows the state that the slave names", "the whole table", compare_slaves,
+        "the master knows the state that the slave reports", "the whole table", compare_slaves,
         (Plant("the slave's own changes do not count", replaced(TableVersions, "of", _own_state_forgotten)),
-         Plant("what is gone is not noted", replaced(ChangeLog, "note_all", _gone_is_no_change)),
+         Plant("removals are not noted", replaced(ChangeLog, "note_all", _gone_is_no_change)),
          Plant("the first change is missed", replaced(ChangeLog, "since", one_too_few))), seeds=12),
 ]
 
 
-# Registration with name servers: by change beside as a whole.
+# Registration with name servers: by change, and as a whole.
 
 OURS = ("10.0.1.1:9876", "10.0.1.2:9876")
-ORIGINAL = "10.0.1.3:9876"  # is told everything each time
+ORIGINAL = "10.0.1.3:9876"  # receives everything each time
 KNOWN_TOPICS = (*NAMES, "TBW102", "BenchmarkTest")
 
 
 class NameServer:
-    """What answers registrations; it is never started."""
+    """A name server that answers registrations; it is never started."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.restart()
 
     def restart(self) -> None:
-        """It knows nothing any more."""
+        """Forget everything."""
         controller = NamesrvController(NamesrvConfig(kvConfigPath=str(self._folder / "kv.json"),
                                                      configStorePath=str(self._folder / "ns.properties")),
                                        ServerConfig(listenPort=0))
@@ -253,35 +257,36 @@ class NameServer:
         self._channel = SimpleNamespace(remote_address=("10.0.0.1", 1))
 
     def serve(self, request: RemotingCommand) -> RemotingCommand:
-        """The answer, over the wire's bytes."""
+        """Return the answer; request and answer go through their wire format."""
         asked = RemotingCommand.decode(request.encode()[4:])
         answer = self._processor.process_request(self._channel, asked)  # type: ignore[arg-type]  # has an address
         return RemotingCommand.decode(answer.encode()[4:])  # type: ignore[union-attr]  # the code is known
 
     def seen(self) -> dict[str, object]:
-        """All that clients can ask for."""
+        """Return everything that clients can ask for."""
         info = self.routes.get_all_cluster_info()
         return {"cluster": (info.brokerAddrTable, info.clusterAddrTable),
                 **{name: self.routes.pickup_topic_route_data(name) for name in KNOWN_TOPICS}}
 
 
 class Cluster:
-    """A broker, and three name servers; what is between them may be lost, but not to the one that is told all."""
+    """A broker and three name servers. Requests and answers between them may be lost, except with the one that gets
+    everything."""
 
     def __init__(self, folder: Path, rng: random.Random, taken: Counter[str]) -> None:
         self.servers = {address: NameServer(folder / str(index)) for index, address in enumerate((*OURS, ORIGINAL))}
         self.broker = Broker(folder / "broker")
         self._taken = taken
-        self.losses: dict[str, str] = {}  # by address: the request, or the answer
+        self.losses: dict[str, str] = {}  # by address: "request" or "answer"
         self.connect()
 
     @property
     def controller(self) -> BrokerController:
-        """Of the broker."""
+        """The broker's controller."""
         return self.broker.controller
 
     def connect(self) -> None:
-        """Have the broker, which was opened, ask these."""
+        """Connect the broker, which was just opened, with the name servers."""
         client = self.controller.broker_outer_api.remoting_client
         client.update_name_server_address_list(list(self.servers))
         client.invoke_sync = self._ask  # type: ignore[method-assign]
@@ -313,22 +318,22 @@ class Cluster:
         return answer
 
     def _of_all(self, request: RemotingCommand) -> RemotingCommand:
-        """The registration that carries all topics, and names no states."""
+        """Return a registration that carries all topics and names no states."""
         whole = RemotingCommand.create_request_command(request.code, request.custom_header)
         topics = self.controller.registration._registered_topics(None)
         whole.body = remoting_serializable.encode(RegisterBrokerBody(topics, []))
-        whole.custom_header.bodyCrc32 = 0  # type: ignore[union-attr]  # of the other body
+        whole.custom_header.bodyCrc32 = 0  # type: ignore[union-attr]  # that of the other body
         alone = (request.ext_fields or {}).get(table_version.ALONE)
         if alone is not None:
             whole.add_ext_field(table_version.ALONE, alone)
         return whole
 
     def register(self, oneway: bool = False, alone: str | None = None) -> None:
-        """Register the broker with all three."""
+        """Register the broker with all three name servers."""
         self.controller.registration._do_register_broker_all(False, oneway, alone)
 
     def close(self) -> None:
-        """End what was opened."""
+        """Close everything that was opened."""
         self.controller.broker_outer_api.shutdown()
         self.controller.message_store.shutdown()
 
@@ -344,7 +349,7 @@ def _cluster(rng: random.Random, taken: Counter[str]) -> Iterator[Cluster]:
 
 
 def _act(rng: random.Random, cluster: Cluster, loses: bool) -> None:
-    """One thing that happens; what is lost of one name server's permissions is not lost of another's."""
+    """Let one thing happen. If one name server can lose permissions that another keeps, permissions do not change."""
     topics, kind, name = cluster.broker.topics, rng.random(), rng.choice(NAMES)
     if kind < 0.35:
         topics.update_topic_config(TopicConfig(name, rng.randint(0, 9), rng.randint(1, 9), rng.choice([2, 4, 6, 6, 6])))
@@ -363,11 +368,13 @@ def _act(rng: random.Random, cluster: Cluster, loses: bool) -> None:
         for server in cluster.servers.values() if not loses else [cluster.servers[rng.choice(OURS)]]:
             server.restart()
         if not loses:
-            cluster.register()  # before that changes tell them nothing, and there is nothing whose permission is wiped
+            # Until then changes mean nothing to them, and there is nothing whose permission could be wiped.
+            cluster.register()
     elif kind < 0.54 and not loses:
         change = rng.choice([RouteInfoManager.wipe_write_perm_of_broker_by_lock,
                              RouteInfoManager.add_write_perm_of_broker_by_lock])
-        cluster.register()  # all have the same topics, whose permissions are changed
+        # All have the same topics, whose permissions are changed.
+        cluster.register()
         for server in cluster.servers.values():
             change(server.routes, "broker-a")
     elif kind < 0.6:
@@ -379,7 +386,8 @@ def _act(rng: random.Random, cluster: Cluster, loses: bool) -> None:
         permission = config.brokerPermission
         cluster.controller.broker_outer_api.shutdown()
         cluster.broker.restart(True)
-        cluster.controller.broker_config.brokerPermission = permission  # it is in the file of the broker's settings
+        # A real broker has it in its configuration file.
+        cluster.controller.broker_config.brokerPermission = permission
         cluster.connect()
         cluster.register()  # as its start does
     else:
@@ -388,15 +396,17 @@ def _act(rng: random.Random, cluster: Cluster, loses: bool) -> None:
             topics.update_topic_config(TopicConfig(name, 3, 3))
             cluster.register(alone=name)
         else:
-            # one whose state is unknown takes nothing of it, and nobody hears so: see the next one
+            # A server whose state is unknown ignores it, and the broker does not notice: see the next one.
             cluster.register(oneway=loses and rng.random() < 0.3)
         cluster.losses = {}
 
 
 def compare_registrations(rng: random.Random) -> Counter[str]:
-    """A broker tells two name servers changes and a third one everything: clients get the same from each."""
+    """Check that clients get the same from each name server: a broker sends changes to two, and everything to a
+    third."""
     taken: Counter[str] = Counter()
-    clock, loses = itertools.count(1 << 41), rng.random() < 0.6  # two changes are never of one millisecond
+    # Two changes never happen in the same millisecond.
+    clock, loses = itertools.count(1 << 41), rng.random() < 0.6
     with (lowered(data_version, _now_ms=lambda: next(clock)), lowered(os, fsync=lambda _file: None),
           _cluster(rng, taken) as cluster):
         cluster.register()
@@ -413,16 +423,16 @@ def _check_all_the_same(cluster: Cluster) -> None:
     expected = cluster.servers[ORIGINAL].seen()
     for address in OURS:
         for name, seen in cluster.servers[address].seen().items():
-            assert seen == expected[name], f"{address}, {name}: {seen}, told everything {expected[name]}"
+            assert seen == expected[name], f"{address}, {name}: {seen}, with everything {expected[name]}"
 
 
 def _no_gap(_self: RouteInfoManager, _registration: object) -> None:
-    """Changes are taken whatever state they complete."""
+    """Apply changes to any state."""
 
 
 WAYS += [
     Way("registration by change", "rmqha/broker/broker_outer_api.py::Registration",
-        "the name server has said which state it has", "all topics", compare_registrations,
-        (Plant("changes of an unknown state are taken", replaced(RouteInfoManager, "_check_gap", _no_gap)),
+        "the name server has reported its state", "all topics", compare_registrations,
+        (Plant("changes of an unknown state are applied", replaced(RouteInfoManager, "_check_gap", _no_gap)),
          Plant("the first change is missed", replaced(ChangeLog, "since", one_too_few))), seeds=15),
 ]

@@ -1,4 +1,4 @@
-"""Connections, plain and with TLS: frames cut anywhere, what leaves in one call, and what is served apart."""
+"""Connections, plain and with TLS: frames cut anywhere, buffers sent in one call, and requests served separately."""
 from __future__ import annotations
 
 import contextlib
@@ -29,16 +29,17 @@ from tests.fast_ways.compare_sends import pieces_of
 from tests.fast_ways.way import FAST, PLAIN, Kept, Plant, Way, lowered, replaced, some_size
 from tests.remoting.support import Processor, Raw, echo, running_server
 
-# Connections: frames out of reads that are cut anywhere, what leaves in one call, and what is served apart.
+# Connections: frames out of reads that are cut anywhere, buffers sent in one call, and requests served separately.
 
 LARGEST = 4 << 20
-LARGEST_CASE = 6 << 20  # bytes of its bodies
-EXPRESS = 310  # the code that the lane of a case serves
-SHARED, POOLED, FREE = 34, 41, 999  # codes: with a limit of its body, that with a pool too, without a limit
+LARGEST_CASE = 6 << 20  # total bytes of its bodies
+EXPRESS = 310  # the code that a case's lane serves
+# Codes: with a body limit; with a body limit and a pool; without a limit.
+SHARED, POOLED, FREE = 34, 41, 999
 
 
 def drawn_command(rng: random.Random, code: int, opaque: int, room: int, largest: int = LARGEST) -> RemotingCommand:
-    """A request; its fields and its body have any length."""
+    """Return a request whose fields and body have any length."""
     command = RemotingCommand(code, 0, rng.choice([None, "why"]), opaque)
     command.serialize_type = rng.choice(list(SerializeType))
     if rng.random() < 0.7:
@@ -51,7 +52,7 @@ def drawn_command(rng: random.Random, code: int, opaque: int, room: int, largest
 # -- reading --
 
 class _Connection:
-    """What IoThread needs of a channel that it reads from."""
+    """The parts of a channel that IoThread reads from."""
 
     def __init__(self) -> None:
         self.decoder = FrameDecoder()
@@ -60,26 +61,26 @@ class _Connection:
         self.is_held, self.pending_bytes, self.high_water_mark = False, 0, 1
 
     def send_queued(self) -> None:
-        """Nothing is written here."""
+        """Do nothing: nothing is written here."""
 
     def close(self) -> None:
-        """As of a Channel."""
+        """Close it, as a Channel does."""
         self.is_active = False
 
 
 class _Reader:
-    """A handler and express lane that note what they are given."""
+    """A handler and express lane that record what they are given."""
 
     def __init__(self, lane_takes: int) -> None:
-        self.lane_takes = lane_takes  # frames of one call at most
+        self.lane_takes = lane_takes  # most frames per call
         self.commands: list[tuple[object, ...]] = []
 
     def on_command(self, _channel: Channel, command: RemotingCommand) -> None:
-        """As of a ChannelHandler."""
+        """Record a command, as a ChannelHandler."""
         self.commands.append(_seen(command))
 
     def serve(self, _channel: Channel, data: memoryview, position: int) -> int:
-        """As of an ExpressLane."""
+        """Record frames, as an ExpressLane."""
         for _ in range(self.lane_takes):
             end = position + 4 + int.from_bytes(data[position:position + 4])
             if len(data) - position < 8 or end > len(data):
@@ -97,7 +98,7 @@ def _seen(command: RemotingCommand) -> tuple[object, ...]:
 
 
 def _one_by_one(stream: bytes, most: int) -> tuple[list[tuple[object, ...]], bool]:
-    """The commands of a stream that came whole, and whether the connection lives on."""
+    """Return the commands of a stream that arrived in one piece, and whether the connection stays open."""
     found, position = [], 0
     while len(stream) - position >= 4:
         (length,) = struct.unpack_from(">i", stream, position)
@@ -114,7 +115,7 @@ def _one_by_one(stream: bytes, most: int) -> tuple[list[tuple[object, ...]], boo
 
 
 def compare_reading(rng: random.Random) -> Counter[str]:
-    """One connection's reads, in a buffer that each uses again; turns end in the middle of them."""
+    """Compare one connection's reads, in a buffer that each read reuses, with turns that end between them."""
     taken: Counter[str] = Counter()
     begin = FrameDecoder.begin
 
@@ -131,11 +132,12 @@ def compare_reading(rng: random.Random) -> Counter[str]:
     if rng.random() < 0.3:
         frames[-1] = frames[-1][:rng.randrange(len(frames[-1]) + 1)]
     has_lane = rng.random() < 0.7
-    most = FRAME_MAX_LENGTH if has_lane else rng.choice([FRAME_MAX_LENGTH] * 2 + [1000])  # far above what a read has
+    # Far more than a read has.
+    most = FRAME_MAX_LENGTH if has_lane else rng.choice([FRAME_MAX_LENGTH] * 2 + [1000])
     stream = b"".join(frames)
     expected, lives = _one_by_one(stream, most)
     reader, connection = _Reader(rng.choice([0, 1, 2, 100])), _Connection()
-    io = IoThread("reads", reader, 0)  # type: ignore[arg-type]  # what is read from it
+    io = IoThread("reads", reader, 0)  # type: ignore[arg-type]  # only what is read from it
     io._update_interest = lambda _channel: None  # type: ignore[method-assign]  # there is no socket
     io.express_lane = reader if has_lane else None
     connection.decoder.max_frame_length = most
@@ -159,13 +161,13 @@ def compare_reading(rng: random.Random) -> Counter[str]:
 
 
 def _frames_wait_for_more(self: FrameDecoder, view: memoryview, position: int) -> None:
-    """A turn that ends keeps what `frame_at` wanted last."""
+    """Let the end of a turn keep what `frame_at` last waited for."""
     self._needed = max(self._needed, 64)
     self.end(view, position)
 
 
 def _body_in_the_buffer(frame: remoting_command.Buffer) -> RemotingCommand:
-    """The body of a request is not copied out of the buffer of the read."""
+    """Leave the body of a request in the buffer of the read."""
     command = _decode(frame)
     if command.body is not None:
         command.body = memoryview(frame)[len(frame) - len(command.body):]
@@ -173,7 +175,7 @@ def _body_in_the_buffer(frame: remoting_command.Buffer) -> RemotingCommand:
 
 
 def _length_field_forgotten(self: FrameDecoder, view: memoryview, position: int) -> memoryview | None:
-    """How much is needed is reckoned from behind the length field."""
+    """Compute the missing bytes from the end of the length field."""
     frame = _frame_at(self, view, position)
     if frame is None and self._needed > 4:
         self._needed += 4
@@ -186,31 +188,31 @@ _decode, _frame_at = RemotingCommand.decode, FrameDecoder.frame_at
 # -- writing --
 
 class _Socket:
-    """Takes as many bytes as a case draws, and now and then none."""
+    """Accepts as many bytes as a case draws, and sometimes none."""
 
     def __init__(self, rng: random.Random, taken: Counter[str], most: int) -> None:
         self._rng, self._taken, self._most = rng, taken, most
         self.received = bytearray()
 
     def getsockname(self) -> tuple[str, int]:
-        """As of a socket."""
+        """Return an address, as a socket."""
         return "10.0.0.2", 2
 
     def recv_into(self, _buffer: memoryview) -> int:
-        """As of a socket."""
+        """Return no bytes, as a socket."""
         raise BlockingIOError
 
     def shutdown(self, _how: int) -> None:
-        """As of a socket."""
+        """Do nothing, as a socket."""
 
     def send(self, data: remoting_command.Buffer) -> int:
-        """As of a socket."""
+        """Accept some bytes, as a socket."""
         self._taken[PLAIN] += 1
         return self._take(bytes(data))
 
     def sendmsg(self, buffers: list[remoting_command.Buffer]) -> int:
-        """As of a socket."""
-        assert len(buffers) <= 1024, "more buffers than the system takes"
+        """Accept some bytes of several buffers, as a socket."""
+        assert len(buffers) <= 1024, "more buffers than the system accepts"
         self._taken[FAST] += 1
         return self._take(b"".join(buffers))
 
@@ -223,17 +225,17 @@ class _Socket:
 
 
 class _Io:
-    """What a channel asks of its thread."""
+    """The parts of a thread that a channel calls."""
 
     def update_interest(self, _channel: Channel) -> None:
-        """It is full."""
+        """Ignore that it is full."""
 
     def closed(self, _channel: Channel) -> None:
-        """It is closed."""
+        """Ignore that it is closed."""
 
 
 def compare_writing(rng: random.Random) -> Counter[str]:
-    """Answers of rounds, with bodies and regions of any size, beside their bytes one behind the other."""
+    """Compare the answers of rounds, with bodies and regions of any size, with their concatenated bytes."""
     taken: Counter[str] = Counter()
     expected = bytearray()
     ended: list[int] = []
@@ -241,9 +243,10 @@ def compare_writing(rng: random.Random) -> Counter[str]:
     with lowered(channel_module, JOIN_BELOW=rng.choice([0, 100, 8 << 10]), MAX_BUFFERS=rng.choice([1, 2, 3, 64]),
                  FLUSH_IN_ROUND=rng.choice([0, 1000, 256 << 10])):
         peer = _Socket(rng, taken, rng.choice([1 << 20, 1 << 20, 5000, 30]))
-        channel = Channel(peer, ("10.0.0.1", 1), _Io())  # type: ignore[arg-type]  # both as far as they are asked
+        channel = Channel(peer, ("10.0.0.1", 1), _Io())  # type: ignore[arg-type]  # both have what is needed
         number, room, regions = 0, LARGEST if peer._most > 5000 else 20_000, 0
-        due: list[int] = []  # by number: where the last byte of each has left
+        # By number: the position after its last byte.
+        due: list[int] = []
         for _ in range(rng.randint(1, 4)):
             with Round() if rng.random() < 0.8 else contextlib.nullcontext():
                 for _ in range(rng.choice([1, 2, 5, 30, 100])):
@@ -264,7 +267,7 @@ def compare_writing(rng: random.Random) -> Counter[str]:
                     else:
                         channel.write(command, lambda ok, at=number: ended.append(at if ok else -1))
                         due.append(len(expected))
-                    assert all(due[each] <= len(peer.received) for each in ended), "called before its last byte left"
+                    assert all(due[each] <= len(peer.received) for each in ended), "reported before it was sent"
                     number += 1
             while rng.random() < 0.5 and channel.is_blocked:
                 channel.on_writable()
@@ -277,7 +280,7 @@ def compare_writing(rng: random.Random) -> Counter[str]:
 
 
 def _rest_of_the_next_too(self: Channel) -> bool:
-    """What was sent of the first buffer is left out, too, where it was the end of another."""
+    """Skip the sent bytes of the first buffer also at the start of the next one."""
     before = len(self._queue)
     failed = _send_queue(self)
     if self._blocked and 1 < len(self._queue) < before:
@@ -286,12 +289,12 @@ def _rest_of_the_next_too(self: Channel) -> bool:
 
 
 def _joined_without_its_end(self: Channel, buffers: list[remoting_command.Buffer], *rest: object) -> None:
-    """A region has at most as many buffers as one call takes."""
+    """Drop the buffers of a region that do not fit into one call."""
     _enqueue(self, buffers[:channel_module.MAX_BUFFERS + 2], *rest)  # type: ignore[arg-type]
 
 
 def _all_ended(self: Channel) -> list[channel_module.OnSent]:
-    """Whoever waits for bytes to be out is told at the first of them."""
+    """Report everything as sent at the first byte."""
     ended = [callback for _, callback in self._on_sent]
     self._on_sent.clear()
     return ended
@@ -303,7 +306,7 @@ _send_queue, _enqueue = Channel._send_queue, Channel._enqueue
 # -- served apart --
 
 class _Server:
-    """A server that echoes; counts who serves."""
+    """A server that echoes requests, and counts which threads serve."""
 
     def __init__(self, server: RemotingServer, pool: NamedThreadPool) -> None:
         self.server = server
@@ -330,7 +333,7 @@ SERVER = Kept(_running_server)
 
 
 def compare_served_apart(rng: random.Random) -> Counter[str]:
-    """Each request gets its own answer, whoever serves it; and nothing is left behind."""
+    """Check that each request gets its own answer, whichever thread serves it, and that nothing remains."""
     with SERVER.using() as kept, contextlib.ExitStack() as stack:
         limit, header = rng.choice([100, 1000, 8 << 10]), rng.choice([150, 500])
         stack.enter_context(lowered(large_requests, LARGE_HEADER=header))
@@ -353,7 +356,7 @@ def compare_served_apart(rng: random.Random) -> Counter[str]:
                 if answer.code == 2:
                     assert "large" in (answer.remark or ""), answer.remark
                     continue
-                assert answer.code == 0 and answer.body == command.body, f"another body: {command}, {answer}"
+                assert answer.code == 0 and answer.body == command.body, f"a different body: {command}, {answer}"
                 fields = {name: text for name, text in (command.ext_fields or {}).items() if text
                           or command.serialize_type is SerializeType.JSON}
                 assert (answer.ext_fields or {}) == fields
@@ -363,7 +366,7 @@ def compare_served_apart(rng: random.Random) -> Counter[str]:
 
 
 def _serve_the_last(self: large_requests.LargeRequests) -> None:
-    """The size of the request that came last is given back, not that of the one that is served."""
+    """Release the size of the last arrived request instead of that of the served one."""
     with self._lock:
         channel, own = self._waiting.popitem(last=False)
         size, work = own.popleft()
@@ -379,20 +382,25 @@ def _serve_the_last(self: large_requests.LargeRequests) -> None:
 
 WAYS = [
     Way("frames of a read", "rmqha/remoting/frame_decoder.py::FrameDecoder",
-        "a read begins where a frame does", "what is left of a frame is copied, and the next read behind it",
+        "a read begins where a frame does", "the beginning of a frame is copied, and so are the bytes that follow it",
         compare_reading,
-        (Plant("a turn that ends waits for more bytes", replaced(FrameDecoder, "pause", _frames_wait_for_more)),
-         Plant("a body that stays in the buffer of the read", replaced(RemotingCommand, "decode", _body_in_the_buffer)),
-         Plant("four bytes too many are waited for", replaced(FrameDecoder, "frame_at", _length_field_forgotten)))),
+        (Plant("frames left at the end of a connection's turn wait for more bytes",
+               replaced(FrameDecoder, "pause", _frames_wait_for_more)),
+         Plant("a body stays in the buffer of the read, which the next read overwrites",
+               replaced(RemotingCommand, "decode", _body_in_the_buffer)),
+         Plant("the decoder waits for four bytes more than the frame has",
+               replaced(FrameDecoder, "frame_at", _length_field_forgotten)))),
     Way("answers in one call", "rmqha/remoting/channel.py::Channel._send_queue",
         "more than one buffer is queued when a round ends", "one buffer, one call", compare_writing,
-        (Plant("a byte too many left out of what is half sent",
+        (Plant("one byte too many is skipped after a partial send",
                replaced(Channel, "_send_queue", _rest_of_the_next_too)),
-         Plant("a region's end lost where it has many buffers", replaced(Channel, "_enqueue", _joined_without_its_end)),
-         Plant("sent, it is said, before it has left", replaced(Channel, "_take_ended", _all_ended)))),
+         Plant("the buffers that do not fit into one call are lost",
+               replaced(Channel, "_enqueue", _joined_without_its_end)),
+         Plant("bytes are reported as sent too early", replaced(Channel, "_take_ended", _all_ended)))),
     Way("requests served apart", "rmqha/remoting/large_requests.py::LargeRequests",
-        "a large body or header", "the thread that has read it", compare_served_apart,
-        (Plant("the wrong request's size is given back",
+        "a large body or header: one separate thread serves the request",
+        "the thread that has read the request serves it", compare_served_apart,
+        (Plant("a served request releases the size of another one that waits",
                replaced(large_requests.LargeRequests, "_serve_next", _serve_the_last)),), seeds=25),
 ]
 
@@ -404,14 +412,14 @@ LARGEST = 4 << 20
 
 @cache
 def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Of a server in test mode, and of a client that trusts anybody."""
+    """Return the context of a server in test mode, and that of a client that trusts any certificate."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     return build_ssl_context(False, TlsSystemConfig(tls_test_mode_enable=True)), client
 
 
 class _Wire:
-    """A socket that takes any part of what it is given, and gives what has come in any pieces."""
+    """A socket that accepts any part of the bytes it is given, and returns the received bytes in any pieces."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -419,7 +427,7 @@ class _Wire:
         self.taken, self.waiting = bytearray(), bytearray()
 
     def send(self, data: Buffer) -> int:
-        """As of a socket."""
+        """Accept some bytes, as a socket."""
         if not self.smooth and self._rng.random() < 0.3:
             raise BlockingIOError
         size = len(data) if self.smooth or self._rng.random() < 0.5 else self._rng.randint(1, len(data))
@@ -427,7 +435,7 @@ class _Wire:
         return size
 
     def recv_into(self, buffer: memoryview) -> int:
-        """As of a socket; BlockingIOError when nothing has come."""
+        """Return some of the received bytes, as a socket. BlockingIOError if there are none."""
         if not self.waiting:
             raise BlockingIOError
         size = min(len(buffer), len(self.waiting))
@@ -439,12 +447,12 @@ class _Wire:
 
 
 class _TlsConnection:
-    """A server's TLS socket, and its peer by the standard library alone."""
+    """A server's TLS socket, and a peer that uses only the standard library."""
 
     def __init__(self, rng: random.Random) -> None:
         server, client = _contexts()
         self.wire = _Wire(rng)
-        self.socket = TlsSocket(self.wire, server, True)  # type: ignore[arg-type]  # as far as it is asked
+        self.socket = TlsSocket(self.wire, server, True)  # type: ignore[arg-type]  # it has what is needed
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.peer = client.wrap_bio(self._in, self._out)
         self.buffer = memoryview(bytearray(MAX_RECORD + rng.choice([1, 1000, 64 << 10, 240 << 10])))
@@ -452,7 +460,7 @@ class _TlsConnection:
             try:
                 self.peer.do_handshake()
             except ssl.SSLWantReadError:
-                pass  # the server has to say something first
+                pass  # the server has to send something first
             self.wire.waiting += self._out.read()
             assert self.read() == b""
             self._hear()
@@ -460,7 +468,7 @@ class _TlsConnection:
         self.wire.smooth = False
 
     def read(self) -> bytes:
-        """All plain bytes that the server's side gets out of what waits, by a buffer that each read uses again."""
+        """Return all plain bytes that the server's side gets from the waiting bytes, through one reused buffer."""
         found = bytearray()
         while self.wire.waiting:
             try:
@@ -476,13 +484,13 @@ class _TlsConnection:
         self.wire.taken.clear()
 
     def peer_writes(self, data: bytes) -> None:
-        """Encrypted, on the wire."""
+        """Encrypt bytes and put them on the wire."""
         for begin in range(0, len(data), 1 << 20):
             self.peer.write(data[begin:begin + (1 << 20)])
         self.wire.waiting += self._out.read()
 
     def peer_reads(self) -> bytes:
-        """What has come to the peer."""
+        """Return the bytes that the peer has received."""
         self._hear()
         found = bytearray()
         while True:
@@ -493,7 +501,7 @@ class _TlsConnection:
 
 
 def compare_tls(rng: random.Random) -> Counter[str]:
-    """Buffers of any size go one way, reads of any size the other."""
+    """Compare buffers of any size in one direction, and reads of any size in the other."""
     taken: Counter[str] = Counter()
     with lowered(tls, ENCRYPT_AT_ONCE=rng.choice([100, 3000, 20_000, 256 << 10])):
         at_once, connection, room = tls.ENCRYPT_AT_ONCE, _TlsConnection(rng), LARGEST
@@ -523,7 +531,7 @@ def compare_tls(rng: random.Random) -> Counter[str]:
                 if rng.random() < 0.2:
                     received += connection.peer_reads()
             received += connection.peer_reads()
-            assert bytes(received) == expected, f"{len(received)} bytes came, {len(expected)} were written"
+            assert bytes(received) == expected, f"{len(received)} bytes arrived, {len(expected)} were written"
             asked = rng.randbytes(some_size(rng, [1 << 14, len(connection.buffer)], min(room, LARGEST)))
             connection.peer_writes(asked)
             got = connection.read()
@@ -532,7 +540,7 @@ def compare_tls(rng: random.Random) -> Counter[str]:
 
 
 def _gathers_behind_the_room(buffers: Sequence[Buffer]) -> Buffer:
-    """Buffers are gathered though the room is used up."""
+    """Gather more buffers than fit."""
     first = buffers[0]
     if len(buffers) == 1 or len(first) >= tls.ENCRYPT_AT_ONCE:
         return memoryview(first)[:tls.ENCRYPT_AT_ONCE]
@@ -544,7 +552,7 @@ def _gathers_behind_the_room(buffers: Sequence[Buffer]) -> Buffer:
 
 
 def _reads_one_record(self: TlsSocket, buffer: memoryview) -> int:
-    """One record of a read is decrypted."""
+    """Decrypt one record per read."""
     try:
         size: int = self._ssl.read(len(buffer), buffer)  # type: ignore[assignment]  # a count
     except ssl.SSLWantReadError:
@@ -553,7 +561,7 @@ def _reads_one_record(self: TlsSocket, buffer: memoryview) -> int:
 
 
 def _encrypts_again(self: TlsSocket, buffers: Sequence[Buffer]) -> int:
-    """After a full socket the same bytes are encrypted again."""
+    """Encrypt the same bytes again after a full socket."""
     self._encrypted = 0
     return _sendmsg(self, buffers)
 
@@ -562,8 +570,10 @@ _sendmsg = TlsSocket.sendmsg
 
 WAYS += [
     Way("buffers under TLS", "rmqha/remoting/tls.py::TlsSocket",
-        "several small buffers are sent together", "a part of one buffer, not copied", compare_tls,
-        (Plant("a full socket has the same bytes encrypted again", replaced(TlsSocket, "sendmsg", _encrypts_again)),
-         Plant("gathered behind the room", replaced(tls, "_gather", _gathers_behind_the_room)),
-         Plant("one record of a read", replaced(TlsSocket, "_decrypt", _reads_one_record))), seeds=15),
+        "several small buffers are encrypted together", "a part of one buffer is encrypted where it is", compare_tls,
+        (Plant("the same bytes are encrypted again after the socket was full",
+               replaced(TlsSocket, "sendmsg", _encrypts_again)),
+         Plant("more bytes are gathered than the buffer holds", replaced(tls, "_gather", _gathers_behind_the_room)),
+         Plant("only the first TLS record of a read is decrypted",
+               replaced(TlsSocket, "_decrypt", _reads_one_record))), seeds=15),
 ]

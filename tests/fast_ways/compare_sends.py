@@ -1,4 +1,4 @@
-"""Sends by the express lane, and pulls of many records, beside one by one."""
+"""Sends by the express lane beside sends one by one, and pulls of many records beside record by record."""
 from __future__ import annotations
 
 import contextlib
@@ -41,10 +41,10 @@ from tests.support.wait import wait_until
 # Sends: the express lane beside SendMessageProcessor, answer by answer and record by record.
 
 TOPICS = ("Plain", "Other")
-NEW = "New"  # begins the name of a topic that a send makes
+NEW = "New"  # prefix of the topics that sends create
 FILE_SIZE = 5 << 20
 MAX_BODY = 4 << 20
-LARGEST_CASE = 6 << 20  # bytes of its bodies
+LARGEST_CASE = 6 << 20  # total bytes of its bodies
 STORE_HOST = ("127.0.0.1", 10911)
 BLANK_MAGIC = -875286124
 STORE_TIMESTAMP = (56, 64, 68, 76)  # with a born host of IPv4, of IPv6
@@ -54,12 +54,12 @@ ODD_VALUES = ("false", "", "a\x01b", 'q"u', "back\\slash", "\x00", "nul\x00in", 
 
 
 class Side:
-    """One broker, and a connection to it whose reads are cut as a case wants."""
+    """One broker, and a connection to it whose reads are cut as a case requires."""
 
     def __init__(self, broker: BrokerHarness) -> None:
         self.store, self.controller = broker.store, broker.controller
         self.server = broker.controller.remoting_server
-        self.commands = 0  # that were made of frames
+        self.commands = 0  # number of commands made from frames
         self.socket = socket.create_connection(("127.0.0.1", self.server.local_listen_port), 120)
         port = self.socket.getsockname()[1]
         self.channel: Channel = wait_until(lambda: next(
@@ -75,7 +75,8 @@ class Side:
         self.server.on_command = counted  # type: ignore[method-assign]
 
     def _next_piece(self, buffer: memoryview) -> int:
-        """As recv_into; the socket has one byte to read until the last piece is taken."""
+        """Return the next piece, as recv_into does. The real socket stays readable, by one byte, until the last
+        piece is read."""
         if not self._pieces:
             return self._receive(buffer)
         piece = self._pieces.popleft()
@@ -85,7 +86,7 @@ class Side:
         return len(piece)
 
     def exchange(self, pieces: list[bytes], answers: int) -> dict[int, bytes]:
-        """The frames of the answers, by opaque."""
+        """Return the frames of the answers, by opaque."""
         self._pieces.extend(pieces)
         self.socket.sendall(b"!")
         found: dict[int, bytes] = {}
@@ -103,7 +104,7 @@ class Side:
         return found
 
     def log_from(self, start: int) -> list[bytes]:
-        """The records from `start` on, without their store times."""
+        """Return the records from `start` on, without their store times."""
         records, end = [], self.store.get_max_phy_offset()
         while start < end:
             with self.store.get_commit_log_data(start) as result:
@@ -126,13 +127,13 @@ class Side:
 
 
 class Pair:
-    """Two brokers that differ in the express lane only."""
+    """Two brokers that differ only in the express lane."""
 
     def __init__(self, first: BrokerHarness, second: BrokerHarness) -> None:
         second.controller.remoting_server.io.express_lane = None
         for broker in (first, second):
-            broker.store.schedule_message_service.shutdown()  # each would deliver at another moment
-            broker.controller.addresses.store_host = STORE_HOST  # answers and records name it
+            broker.store.schedule_message_service.shutdown()  # each would deliver at a different time
+            broker.controller.addresses.store_host = STORE_HOST  # answers and records contain it
         self.sides = Side(first), Side(second)
         self.express = 0  # messages that the lane has put
         lane = first.controller.remoting_server.io.express_lane
@@ -146,7 +147,7 @@ class Pair:
         self.forget_encoders = lane.answers._encoders.clear
 
     def prepare(self, rng: random.Random) -> tuple[str, int]:
-        """Give both brokers what a case begins with; the born host, and the longest body that is taken."""
+        """Give both brokers the initial state of a case; return the born host, and the length limit of bodies."""
         host = rng.choice(["10.0.0.1"] * 7 + ["255.255.255.255", "fe80::1"]), rng.choice([1, 4711, 65535])
         most = rng.choice([MAX_BODY] * 4 + [100, 1000, 70_000])
         for side in self.sides:
@@ -163,7 +164,7 @@ class Pair:
         return host[0], most
 
     def change(self, rng: random.Random) -> None:
-        """Between two sends a topic, or the broker's settings, may change."""
+        """Perhaps change a topic, or the broker's settings, between two sends."""
         topic, queues, kind = rng.choice(TOPICS), rng.randint(0, 6), rng.choice(list(TopicFilterType))
         what, region = rng.choice(["topic", "filter", "time", "region"]), f"r{rng.random():.2}"
         traced = rng.random() < 0.5
@@ -201,7 +202,7 @@ PAIR = Kept(_running_pair, most=60)
 
 
 def _properties(rng: random.Random) -> str:
-    """Mostly as clients write them; sometimes long ones, many, or what is unusual."""
+    """Return properties, mostly as clients write them; sometimes long, many, or unusual ones."""
     kind = rng.random()
     pairs = {name: rng.choice(["true", "TagA", "a b c", "0A0B" * 8, "1"])
              for name in rng.sample(NAMES, rng.randint(0, 4))}
@@ -220,7 +221,7 @@ def _properties(rng: random.Random) -> str:
 
 
 def _send(rng: random.Random, opaque: int, max_body: int, room: int) -> bytes:
-    """The frame of a send; of each kind there are many that the lane takes."""
+    """Return the frame of a send; the lane accepts many of each kind."""
     values: dict[str, object] = {"a": "producer", "b": rng.choice(TOPICS + TOPICS[:1]), "c": "TBW102", "d": 4,
               "e": rng.choice([0, 0, 1, 2, 3]), "f": 0,
               "g": 1_700_000_000_000 + rng.randrange(1000),
@@ -245,7 +246,7 @@ def _send(rng: random.Random, opaque: int, max_body: int, room: int) -> bytes:
 
 
 def _other(rng: random.Random, opaque: int) -> bytes:
-    """A frame that is no send."""
+    """Return a frame that is not a send."""
     command = RemotingCommand.create_request_command(rng.choice([9999, request_code.SEND_MESSAGE_V2]))
     command.opaque, command.body = opaque, rng.randbytes(rng.randint(0, 40)) or None
     command.ext_fields = {"x": "y"}
@@ -253,7 +254,7 @@ def _other(rng: random.Random, opaque: int) -> bytes:
 
 
 def pieces_of(rng: random.Random, frames: list[bytes], most: int) -> list[bytes]:
-    """Drawn reads of a socket that has got the frames: cut anywhere, each of at most `most` bytes."""
+    """Return drawn reads of a socket that has received the frames: cut anywhere, each of at most `most` bytes."""
     stream = b"".join(frames)
     cuts = {0, len(stream)}
     kind = rng.choice(["whole", "some", "edges", "crumbs"])
@@ -294,7 +295,7 @@ def compare_sends(rng: random.Random) -> Counter[str]:
                 frames.append(frame)
                 opaque, room = opaque + 1, max(0, room - len(frame))
                 if int.from_bytes(frame[5:8]) > LARGE_HEADER_OF_SEND or NEW.encode() in frame[:400]:
-                    break  # served beside what would follow, whose place in the log would be any
+                    break  # served beside the next frames, whose place in the log would be arbitrary
             pieces = pieces_of(rng, frames, io_thread.READ_BUFFER_SIZE)
             answers = [side.exchange(pieces, len(frames)) for side in pair.sides]
             for each, answer in answers[0].items():
@@ -311,7 +312,7 @@ def compare_sends(rng: random.Random) -> Counter[str]:
 
 
 def _with_order_as_it_came() -> contextlib.AbstractContextManager[object]:
-    """Java's order of the properties is forgotten."""
+    """Forget Java's order of the properties."""
     stack = contextlib.ExitStack()
     stack.enter_context(lowered(express_send, read_simple_sends=send_codec.sends_in_python))
     stack.enter_context(lowered(send_codec, property_order=lambda names: names, _kept_order=send_codec._order))
@@ -319,7 +320,7 @@ def _with_order_as_it_came() -> contextlib.AbstractContextManager[object]:
 
 
 def _part_of_a_frame(data: memoryview, position: int, *rest: object) -> send_codec.SimpleSends:
-    """The reader takes the last frame, whose rest has not come, for a whole one."""
+    """Treat the last frame, whose rest has not arrived, as complete."""
     head = data[position:position + 4]
     length = int.from_bytes(head, signed=True) if len(head) == 4 else 0
     have = len(data) - position - 4
@@ -329,34 +330,34 @@ def _part_of_a_frame(data: memoryview, position: int, *rest: object) -> send_cod
 
 
 def _route_for_ever(self: SendRoutes, channel: Channel, topics: list[str]) -> bool:
-    """A route is not looked at again when its topic has changed."""
+    """Do not look up a route again after its topic has changed."""
     return True
 
 
 WAYS = [
     Way("express lane", "rmqha/broker/processor/express_send.py::ExpressSend",
-        "a send to a topic that exists, its header as clients of 4.9 write it, nothing unusual in it",
+        "a send to an existing topic, with a header as 4.9's clients write it, and nothing unusual",
         "SendMessageProcessor, frame by frame",
         compare_sends,
-        (Plant("properties in the order in which they came", _with_order_as_it_came),
-         Plant("the last frame of a read taken before its rest has come",
+        (Plant("properties in the order in which they arrived", _with_order_as_it_came),
+         Plant("the last frame of a read is taken before its rest has arrived",
                lambda: lowered(express_send, read_simple_sends=_part_of_a_frame)),
-         Plant("a route that outlives its topic", replaced(SendRoutes, "are_open", _route_for_ever))),
+         Plant("a route outlives its topic", replaced(SendRoutes, "are_open", _route_for_ever))),
         seeds=30),
 ]
 
 
-# Pulls: many records out of one share of the log, and held pulls that arrivals wake, beside record by record.
+# Pulls: many records out of one region of the log, and held pulls that arrivals wake, beside record by record.
 
 PULLS_FILE_SIZE = 256 << 10
 LARGEST_BODY = 200_000
 QUEUES = 2
-TAGS = ("Aa", "BB", "TagC", "TagD", None)  # the first two have one hash
+TAGS = ("Aa", "BB", "TagC", "TagD", None)  # the first two have the same hash
 WAIT_MS = 120_000
 
 
 class Stored(NamedTuple):
-    """What one place of a queue holds."""
+    """The content of one place of a queue."""
 
     tag: str | None
     number: int  # a property
@@ -375,7 +376,7 @@ BROKER = Kept(_running_broker, most=60)
 
 
 class Topic:
-    """A topic of one case, and what was put into its queues."""
+    """The topic of one case, and the messages in its queues."""
 
     def __init__(self, broker: BrokerHarness, rng: random.Random) -> None:
         broker.cases += 1  # type: ignore[attr-defined]
@@ -383,7 +384,7 @@ class Topic:
         self.queues: list[list[Stored]] = [[] for _ in range(QUEUES)]
 
     def put(self, queue_id: int, tag: str | None, number: int, size: int) -> None:
-        """Send one, and remember its record, read by the offset that the answer names."""
+        """Send one message, and keep its record, read at the offset that the answer names."""
         properties = {"n": str(number)} | ({} if tag is None else {"TAGS": tag})
         answer = self.broker.send(self.name, self.rng.randbytes(size), queue_id, properties)
         assert answer.code == response_code.SUCCESS, answer
@@ -392,7 +393,7 @@ class Topic:
             self.queues[queue_id].append(Stored(tag, number, bytes(record.buffer)))
 
     def fill(self, count: int, largest: int) -> None:
-        """Put so many, most of them small."""
+        """Send `count` messages, most of them small."""
         for _ in range(count):
             self.put(self.rng.randrange(QUEUES), self.rng.choice(TAGS), self.rng.randrange(10),
                      some_size(self.rng, [4096], largest))
@@ -407,7 +408,7 @@ class Wish(NamedTuple):
     above: int | None
 
     def takes(self, stored: Stored) -> bool:
-        """Whether it wants a message."""
+        """Return whether it selects a message."""
         if self.codes is not None:
             return string_hash_code(stored.tag or "") in self.codes if stored.tag else 0 in self.codes
         return self.above is None or stored.number > self.above
@@ -425,12 +426,12 @@ def _wish(rng: random.Random) -> Wish:
 
 
 def _looked_at(queue: list[Stored], wish: Wish, begin: int, end: int) -> list[bytes]:
-    """The records of the places from `begin` to `end` that are wanted, one by one."""
+    """Return the selected records of the places from `begin` to `end`, checked one by one."""
     return [each.record for each in queue[begin:end] if wish.takes(each)]
 
 
 def _end_of_one_pull(queue: list[Stored], wish: Wish, begin: int, most: int, most_bytes: int, units: int) -> int:
-    """The place that a pull ends in front of."""
+    """Return the place before which a pull ends."""
     found = size = 0
     for place in range(begin, min(len(queue), begin + units)):
         record = queue[place].record
@@ -442,7 +443,7 @@ def _end_of_one_pull(queue: list[Stored], wish: Wish, begin: int, most: int, mos
 
 
 def compare_pulls(rng: random.Random) -> Counter[str]:
-    """Pull from any place with any subscription and limit."""
+    """Compare pulls from any place, with any subscription and limit."""
     taken: Counter[str] = Counter()
     add_part, add_record = GetMessageResult.add_part, GetMessageResult.add_record
 
@@ -491,7 +492,7 @@ def compare_pulls(rng: random.Random) -> Counter[str]:
 
 
 def _part_without_its_end(self: MessageReader, offset: int, size: int, result: GetMessageResult) -> memoryview | None:
-    """A part that a record begins in is taken to have all of it."""
+    """Treat a part as complete if a record begins in it."""
     part = result.last_part
     if 0 <= offset - part.start_offset < part.size + 64:
         return part.buffer[offset - part.start_offset:offset - part.start_offset + size]
@@ -499,7 +500,7 @@ def _part_without_its_end(self: MessageReader, offset: int, size: int, result: G
 
 
 def _place_in_its_file(self: MessageReader, offset: int, size: int, result: GetMessageResult) -> memoryview | None:
-    """A part is taken to begin where its file does."""
+    """Treat a part as if it began where its file does."""
     part, begin = result.last_part, offset % PULLS_FILE_SIZE
     if part.size and part.start_offset <= offset and begin <= part.size - size:
         return part.buffer[begin:begin + size]
@@ -507,7 +508,7 @@ def _place_in_its_file(self: MessageReader, offset: int, size: int, result: GetM
 
 
 def _all_tags_are_wanted_below(self: MessageReader, *arguments: object) -> None:
-    """What the units say of tags is not looked at."""
+    """Ignore the tags in the units."""
     with replaced(MessageReader, "_matches_unit", staticmethod(lambda *_: True))():
         _collect(self, *arguments)  # type: ignore[arg-type]
 
@@ -519,7 +520,7 @@ _record, _collect = MessageReader._record, MessageReader._collect
 
 def _ask(broker: BrokerHarness, topic: Topic, queue_id: int, offset: int, wish: Wish,
          answers: dict[int, RemotingCommand], at: int) -> None:
-    """Pull, and wait for messages as long as the case lasts."""
+    """Pull, and wait for messages until the case ends."""
     request = RemotingCommand.create_request_command(request_code.PULL_MESSAGE, broker.pull_header(
         topic.name, offset, queue_id=queue_id, expression=wish.expression, expressionType=wish.kind,
         suspend_ms=2 * WAIT_MS))
@@ -531,16 +532,18 @@ def _ask(broker: BrokerHarness, topic: Topic, queue_id: int, offset: int, wish: 
 
 
 def compare_held(rng: random.Random) -> Counter[str]:
-    """Several pulls wait at the ends of the queues while messages come; each gets what reading finds there."""
+    """Check that each pull that waits at the end of a queue gets what reading finds there when messages arrive."""
     taken: Counter[str] = Counter()
     execute, process = PullMessageProcessor.execute_request_when_wakeup, PullMessageProcessor.process_request
     notify = PullRequestHoldService.notify_message_arriving
-    woken_ones: set[int] = set()  # by the number of the request
-    all_woken: set[int] = set()  # queues that were looked at again since a message came while a pull was to be held
+    woken_ones: set[int] = set()  # by the request's opaque
+    # Queues that were checked again after a message arrived while a pull was about to be held.
+    all_woken: set[int] = set()
 
     def woken(self: PullMessageProcessor, channel: object, request: RemotingCommand, *rest: bool) -> None:
         taken[FAST] += 1
-        if not any(rest):  # one that waits for the dispatch only was not held
+        # A pull that only waits for the dispatch was not held.
+        if not any(rest):
             woken_ones.add(request.opaque)
         execute(self, channel, request, *rest)  # type: ignore[arg-type]
 
@@ -557,7 +560,7 @@ def compare_held(rng: random.Random) -> Counter[str]:
     with (BROKER.using() as broker, replaced(PullMessageProcessor, "execute_request_when_wakeup", woken)(),
           replaced(PullMessageProcessor, "process_request", asked)(),
           replaced(PullRequestHoldService, "notify_message_arriving", came)(),
-          replaced(PullRequestHoldService, "check_hold_request", lambda _self: None)()):  # nothing but arrivals wakes
+          replaced(PullRequestHoldService, "check_hold_request", lambda _self: None)()):  # only arrivals wake
         topic = Topic(broker, rng)
         topic.fill(rng.choice([1, 3]), 100)
         for queue_id in range(QUEUES):
@@ -571,7 +574,7 @@ def compare_held(rng: random.Random) -> Counter[str]:
             if rng.random() < 0.3:
                 topic.fill(1, 2000)
         topic.fill(rng.choice([0, 1, 6]), 2000)
-        for queue_id in range(QUEUES):  # that all want
+        for queue_id in range(QUEUES):  # the queues that all pulls want
             for tag in ("Aa", "TagC", "TagD"):
                 topic.put(queue_id, tag, 99, 3)
         done: set[int] = set()
@@ -595,20 +598,22 @@ def compare_held(rng: random.Random) -> Counter[str]:
 
 
 def _all_wake_up(self: ManyPullRequest, wants_to_go: object) -> list[object]:
-    """Whoever waits is woken, whatever has come."""
+    """Wake every waiting pull, whatever has arrived."""
     return _take(self, lambda _request: True)  # type: ignore[return-value]
 
 
 _take = ManyPullRequest.take
 
 WAYS += [
-    Way("pulls by share", "rmqha/store/message_reader.py::MessageReader._record",
-        "a record lies in the part of the log that the answer holds already", "the part that it lies in is looked for",
+    Way("pulls that share a slice of a map", "rmqha/store/message_reader.py::MessageReader._record",
+        "a record lies in the slice of a map that the answer already holds", "the slice that contains it is looked up",
         compare_pulls,
-        (Plant("a record that leads out of its part", replaced(MessageReader, "_record", _part_without_its_end)),
-         Plant("a part that begins with its file", replaced(MessageReader, "_record", _place_in_its_file)),
-         Plant("tags are not looked at", replaced(MessageReader, "_collect", _all_tags_are_wanted_below))), seeds=40),
+        (Plant("a record that ends after the slice counts as within it",
+               replaced(MessageReader, "_record", _part_without_its_end)),
+         Plant("offsets within a slice are counted from the beginning of the file",
+               replaced(MessageReader, "_record", _place_in_its_file)),
+         Plant("tags are not checked", replaced(MessageReader, "_collect", _all_tags_are_wanted_below))), seeds=40),
     Way("held pulls", "rmqha/broker/pull_request_hold_service.py::PullRequestHoldService",
-        "a pull finds nothing, and messages come while it waits", "an answer at once", compare_held,
-        (Plant("all that wait are woken", replaced(ManyPullRequest, "take", _all_wake_up)),), seeds=250),
+        "a pull finds nothing, and messages arrive while it waits", "an answer at once", compare_held,
+        (Plant("all waiting pulls are woken", replaced(ManyPullRequest, "take", _all_wake_up)),), seeds=250),
 ]

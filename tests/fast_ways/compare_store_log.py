@@ -1,4 +1,4 @@
-"""Fast ways of writing the commit log, and of passing the holes of a file."""
+"""Fast ways of writing the commit log, and of skipping the holes of a file."""
 from __future__ import annotations
 
 import contextlib
@@ -34,13 +34,13 @@ from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some
 from tests.fuzz.native_sanitizers import TARGETS, Inputs
 from tests.store.support import message
 
-# Fast ways of writing the commit log: a slave's long pieces with a write; many rows with one call.
+# Fast ways of writing the commit log: a slave's long pieces with one write; many rows with one call.
 
 _DISK_SAYS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class _Disk:
-    """Writes that are cut short, and fail when `fails_after` bytes are written; reserving that fails so many times."""
+    """Writes that are partial, and fail after `fails_after` bytes; reservations that fail a given number of times."""
 
     def __init__(self, seed: int, fails_after: int | None, no_blocks: int) -> None:
         self.random = random.Random(seed)
@@ -50,7 +50,7 @@ class _Disk:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Have all writes and reservations of the process go here."""
+        """Route all writes and reservations of the process through this disk."""
         pwrite, fallocate = os.pwrite, os.posix_fallocate
 
         def write(fd: int, data: memoryview, position: int) -> int:
@@ -77,7 +77,7 @@ class _Disk:
 
 
 class _SlaveWrites:
-    """One case: the same pieces of a log into two stores, of which one always goes through the map."""
+    """One case: the same pieces of a log into two stores, of which one always writes through the map."""
 
     def __init__(self, rng: random.Random, fast: DefaultMessageStore, plain: DefaultMessageStore, threshold: int,
                  largest: int) -> None:
@@ -87,7 +87,7 @@ class _SlaveWrites:
         self.reserved_alike = True
 
     def append(self) -> None:
-        """One piece, of any size, out of a buffer that has others the moment it is written."""
+        """Append one piece, of any size, from a buffer whose contents change as soon as it is written."""
         rng, end = self.rng, self.fast.commit_log.mapped_file_queue.get_max_wrote_position()
         room = self.file_size - end % self.file_size
         unit = allocate_mapped_file_service.ALLOCATION_UNIT
@@ -101,10 +101,11 @@ class _SlaveWrites:
         if rng.random() < 0.3 and not self.fast.transient_store_pool.is_in_use:
             disk = rng.random(), rng.choice((None, rng.randint(0, size))), rng.choice((0, 0, 0, 1, 2))
         kind = rng.choice((bytes, bytearray, memoryview))
-        threshold = self.threshold if rng.random() < 0.8 else NEVER  # now and then the other way
+        threshold = self.threshold if rng.random() < 0.8 else NEVER  # sometimes the other way
         result, worked = self._append_to(self.fast, threshold, start, kind(data), lead, size, disk)
         if not result and worked is not None and worked.failed:
-            self.reserved_alike = False  # it has reserved blocks for what it could not write, and made a file for it
+            # The store has reserved blocks for bytes that it could not write, and created a file for them.
+            self.reserved_alike = False
             self.plain.commit_log.mapped_file_queue.get_last_mapped_file(start)
         else:
             expected, _disk = self._append_to(self.plain, NEVER, start, kind(data), lead, size, disk)
@@ -123,7 +124,7 @@ class _SlaveWrites:
         return done, disk
 
     def cut(self) -> None:
-        """Cut both logs off within their last two files."""
+        """Truncate both logs within their last two files."""
         end = self.fast.commit_log.mapped_file_queue.get_max_wrote_position()
         begin = max(self.fast.commit_log.get_min_offset(), end - self.file_size, 0)
         at = self.rng.choice((end, begin, self.rng.randint(begin, end), self.rng.randint(begin, end)))
@@ -131,7 +132,7 @@ class _SlaveWrites:
             assert store.reset_write_offset(at)
 
     def flush(self) -> None:
-        """Flush both, or commit only."""
+        """Flush both, or only commit."""
         if self.rng.random() < 0.5:
             same(self.fast.flush(), self.plain.flush(), "flushed position")
         else:
@@ -139,13 +140,13 @@ class _SlaveWrites:
                 store.commit_log.mapped_file_queue.commit(0)
 
     def put(self) -> None:
-        """A message, as when this was a master: with a pool it waits in a buffer."""
+        """Put a message, as when this was a master: with a pool it waits in a buffer."""
         msg = message(body=self.rng.randbytes(self.rng.randint(0, 300)))
         results = [store.put_message(msg).put_message_status for store in (self.fast, self.plain)]
         same(*results, "put")
 
     def read(self) -> None:
-        """Some readable bytes of both."""
+        """Compare some readable bytes of both."""
         begin, end = self.fast.commit_log.get_min_offset(), self.fast.get_max_phy_offset()
         offset = self.rng.randint(max(begin, 0), max(end, 0))
         found = []
@@ -156,7 +157,7 @@ class _SlaveWrites:
         same(*found, f"bytes from {offset} on")
 
     def check(self) -> None:
-        """Positions after each step."""
+        """Compare the positions after each step."""
         same(log_state(self.fast), log_state(self.plain), "positions")
         if self.reserved_alike:
             same(*[[file._allocated_to for file in store.commit_log.mapped_file_queue.mapped_files]
@@ -228,14 +229,14 @@ def _passes_by_the_buffer(self: MappedFile, data: bytes | bytearray | memoryview
 SLAVE_WRITES = Way(
     name="store: a slave's long pieces",
     where="rmqha/store/mapped_file.py::MappedFile._write_to_file",
-    condition="a piece of the master's log has 64 KiB (_WRITE_FROM) or more, and the file no write buffer",
+    condition="a piece of the master's log has 64 KiB (_WRITE_FROM) or more, and the file has no write buffer",
     plain="through the map",
     compare=_compare_slave_writes,
     plants=(
-        Plant("a short write is taken for a whole one", replaced(MappedFile, "_write_to_file", _write_once)),
-        Plant("what was written before a failure stays", replaced(MappedFile, "_write_to_file", _leaves_what_it_wrote)),
+        Plant("a short write counts as a complete one", replaced(MappedFile, "_write_to_file", _write_once)),
+        Plant("bytes written before a failure stay", replaced(MappedFile, "_write_to_file", _leaves_what_it_wrote)),
         Plant("no blocks are reserved", replaced(MappedFile, "_write_to_file", _reserves_nothing)),
-        Plant("a write buffer is passed by", replaced(MappedFile, "append_bytes", _passes_by_the_buffer)),
+        Plant("a write buffer is bypassed", replaced(MappedFile, "append_bytes", _passes_by_the_buffer)),
     ),
     seeds=30,
 )
@@ -243,27 +244,27 @@ SLAVE_WRITES = Way(
 WAYS = [SLAVE_WRITES]
 
 
-# Fast ways of putting: rows that came together with one call, and the compiled kernels beside their twins.
+# Fast ways of putting: rows that arrived together with one call, and the compiled kernels beside their Python twins.
 
 _HOSTS = (("10.1.2.3", 40000), ("2001:db8::7", 10911))
 _WORDS = ("a", "TagA", "\u6807\u7b7e", "x" * 300, "with\0nul", "\0" * 1100, "")
 
 
 def _some_message(rng: random.Random, room: int, file_size: int, store_host: tuple[str, int]) -> MessageExtBrokerInner:
-    """Of any size; now and then one that just fits, or does not."""
+    """Return a message of any size; sometimes one that just fits, or just does not."""
     properties = {name: rng.choice(_WORDS) for name in rng.sample(("TAGS", "KEYS", "UNIQ_KEY", "k"), rng.randrange(4))}
     size = some_size(rng, (max(0, room - 150), file_size), rng.choice((100, file_size + 100)))
     msg = message(rng.choice(("T", "orders", "\u4e3b\u9898")), rng.choice((0, 0, 1, 2)), rng.randbytes(size))
     msg.properties = properties
     msg.properties_string = message_properties2string(properties)
     msg.born_host, msg.store_host = rng.choice(_HOSTS), store_host
-    msg.flag = rng.choice((0, 7, -1, 2**31 - 1, 2**31))  # the last one has no room in its field
+    msg.flag = rng.choice((0, 7, -1, 2**31 - 1, 2**31))  # the last one does not fit into its field
     msg.reconsume_times = rng.randrange(4)
     return msg
 
 
 def _row_of(store: DefaultMessageStore, msg: MessageExtBrokerInner) -> MessageRow | None:
-    """What the express lane makes of a send; None when the store takes no such message."""
+    """Return the row that the express lane makes of a send, or None if the store does not accept such a message."""
     msg.body_crc = body_crc32(msg.body) if msg.body else 0
     commit_log._set_v6_flags(msg)
     row = store.commit_log.message_ext_encoder.encode(msg)
@@ -279,7 +280,7 @@ def _put_single(store: DefaultMessageStore, msg: MessageExtBrokerInner) -> tuple
 
 
 def _put_together(store: DefaultMessageStore, messages: list[MessageExtBrokerInner]) -> list[tuple[Any, ...]]:
-    """As the express lane: what is not taken together is put by itself."""
+    """Put messages as the express lane does: those that are not accepted together are put one by one."""
     found: list[tuple[Any, ...]] = []
     while len(found) < len(messages):
         rest = messages[len(found):]
@@ -356,17 +357,17 @@ def _records_made_by(make: Any) -> Any:
 
 
 ROWS = Way(
-    name="store: rows that came together",
+    name="store: rows read together",
     where="rmqha/store/commit_log.py::CommitLog.put_rows",
-    condition="sends that need nothing but to be appended are read at once",
+    condition="sends that only need to be appended are read together",
     plain="put_message of each",
     compare=_compare_rows,
     plants=(
-        Plant("a row is taken into the room of the blank",
+        Plant("a row is put where the file's blank needs the space",
               replaced(PutMessageContext, "keep_what_fits", _fits_without_the_blank)),
-        Plant("a queue counts one row of several", partial(_records_made_by, _first_of_each_queue)),
+        Plant("of several rows of a queue only one is counted", partial(_records_made_by, _first_of_each_queue)),
         Plant("all rows count for the first one's topic", partial(_records_made_by, _one_total)),
-        Plant("only the first row with a NUL is noted", partial(_records_made_by, _first_nul)),
+        Plant("of several rows with a NUL only the first is noted", partial(_records_made_by, _first_nul)),
     ),
     seeds=24,
 )
@@ -385,7 +386,7 @@ def _compare_twins(source: str, rng: random.Random) -> Counter[str]:
 
 @contextlib.contextmanager
 def _changed(module: str, name: str, change: Any) -> Any:
-    """A compiled function whose result is another now and then."""
+    """Replace a compiled function by one whose result is sometimes different."""
     target = importlib.import_module(module)
     real = getattr(target, name)
     with mock.patch.object(target, name, lambda *args: change(args, real(*args))):
@@ -411,24 +412,24 @@ def _one_index_further(args: Any, result: Any) -> Any:
 def _twins(source: str, where: str, *plants: Plant) -> Way:
     module = TARGETS[source][0]
     return Way(name=f"store: {source.rpartition('/')[2]} beside Python", where=f"{source}::{where}",
-               condition="a C compiler was there at the install", plain="the twin in Python",
+               condition="a C compiler was available at installation", plain="the twin in Python",
                compare=partial(_compare_twins, source), plants=plants, needs=(module,), seeds=8)
 
 
 BULK = _twins("rmqha/native/_bulk.c", "walk",
-              Plant("a walk counts one record less", partial(_changed, "rmqha.native._bulk", "walk", _one_record_less)),
+              Plant("a walk counts one too few", partial(_changed, "rmqha.native._bulk", "walk", _one_record_less)),
               Plant("a scan lacks its last key", partial(_changed, "rmqha.native._bulk", "scan", _last_key_missing)))
 RECORDS = _twins("rmqha/native/_message_rows.c", "records_of_rows",
-                 Plant("messages that are committed move on",
+                 Plant("committed messages get the next queue offset",
                        partial(_changed, "rmqha.native._message_rows", "records_of_rows", _one_index_further)))
 WAYS += [ROWS, BULK, RECORDS]
 
 
-# Fast way of looking behind the data of a file, and of clearing it: its holes are not read.
+# Fast way of checking and clearing a file after its data: its holes are not read.
 
 
 def _whole(_fd: int, start: int, stop: int) -> list[tuple[int, int]]:
-    """As where the file system knows no holes."""
+    """Return one range, as on a file system that does not report holes."""
     return [(start, stop)] if start < stop else []
 
 
@@ -472,14 +473,14 @@ def _first_extent(fd: int, start: int, stop: int, real: Any = mapped_file._data_
 
 
 HOLES = Way(
-    name="store: holes behind the data",
+    name="store: holes after the data",
     where="rmqha/store/mapped_file.py::_data_extents",
-    condition="the file system tells where a sparse file has holes",
+    condition="the file system reports the holes of a sparse file",
     plain="all bytes are read",
     compare=_compare,
     plants=(
-        Plant("it begins with the next page", replaced(mapped_file, "_data_extents", _whole_pages)),
-        Plant("it ends with the first hole", replaced(mapped_file, "_data_extents", _first_extent)),
+        Plant("data is taken to begin with the next page", replaced(mapped_file, "_data_extents", _whole_pages)),
+        Plant("data is taken to end with the first hole", replaced(mapped_file, "_data_extents", _first_extent)),
     ),
     seeds=30,
 )

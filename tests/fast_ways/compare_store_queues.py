@@ -55,10 +55,11 @@ from tests.fast_ways.support_store import (
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced
 from tests.store.support import tree
 
-# Fast ways of opening and reading consume queues: noted ends, bisection, maps that go and come back.
+# Fast ways of opening and reading consume queues: noted ends, bisection, unmapping and remapping idle files.
 
 ENDS = "consumequeue.ends"
-_READ = 200  # the last units of a queue; one that begins with a wrong index seems to have very many
+# The last units of a queue; a queue that begins with a wrong index seems to have very many.
+_READ = 200
 
 
 def _a_file_cut(rng: random.Random, root: Path) -> None:
@@ -122,10 +123,10 @@ def _keys(rng: random.Random, maker: LogMaker) -> dict[str, Any]:
 
 
 def _opened(root: Path, keys: dict[str, Any], expire: bool) -> dict[str, Any]:
-    """What a start makes of a store, with some messages more."""
+    """Return the state of a store after a start and some more messages."""
     found: dict[str, Any] = {"loaded": False}
     with contextlib.suppress(AssertionError), loaded_store(root, **keys) as store:
-        # told by both, and not opened by those who believe: the queues' maps
+        # Reported by both. The queues' maps are left out: a start that uses the noted ends does not open them.
         found = {"loaded": True, "state": queue_state(store), "table": dict(store.commit_log.topic_queue_table),
                  "end": store.get_max_phy_offset(), "dispatched": store.store_checkpoint.dispatched,
                  "logics": store.consume_queue_table.max_physic_offset()}
@@ -169,7 +170,8 @@ def _compare_ends(rng: random.Random) -> Counter[str]:
             with counting(taken, *([] if noted else [(ConsumeQueueTable, "_load_folders", PLAIN)])):
                 found.append(_opened(root / "store", keys, expire))
             found[-1]["files"] = store_files(root / "store")
-            if not found[-1]["loaded"]:  # what was looked at before the flaw was seen is rebuilt in the end
+            # Files that were checked before the flaw was found are rebuilt in the end.
+            if not found[-1]["loaded"]:
                 found[-1]["files"] = found[-1]["files"]["log"]
             shutil.rmtree(root / "store")
         same(*found, "opened")
@@ -197,11 +199,11 @@ _TAKE_FILES, _NOTED_END = MappedFileQueue.take_files, consume_queue_table.noted_
 NOTED_ENDS = Way(
     name="store: queue ends noted at a clean stop",
     where="rmqha/store/store_marks.py::read",
-    condition="the last stop was clean, and no folder or file of a queue was changed since",
-    plain="the files of each queue are looked at",
+    condition="the last stop was clean, and no folder or file of a queue was changed after it",
+    plain="the files of each queue are scanned",
     compare=_compare_ends,
     plants=(
-        Plant("files are not asked when they were changed", replaced(MappedFileQueue, "take_files", _asks_no_file)),
+        Plant("the files' times are not checked", replaced(MappedFileQueue, "take_files", _asks_no_file)),
         Plant("a file with one unit counts as full", replaced(MappedFileQueue, "take_files", _at_the_file_end)),
         Plant("a queue's last record is noted to end later", replaced(consume_queue_table, "noted_end", _further_on)),
     ),
@@ -216,8 +218,8 @@ WAYS = [NOTED_ENDS]
 # Bisection.
 
 def _some_units(rng: random.Random) -> tuple[bytes, int]:
-    """Units as a queue's file has them: ever further in the log, some that point at no record; then zeros. How many
-    they are without the zeros."""
+    """Return units as in a queue's file, and their number without the trailing zeros: their log offsets grow, and
+    some point to no record."""
     units, at = bytearray(), rng.choice((0, 1 << 40))
     for _ in range(rng.choice((0, 1, 2, 30, 300))):
         if rng.random() < 0.1:
@@ -230,7 +232,7 @@ def _some_units(rng: random.Random) -> tuple[bytes, int]:
 
 
 def _place(rng: random.Random, units: bytes) -> int:
-    """An offset of the log, mostly at or beside that of a unit."""
+    """Return an offset of the log, mostly that of a unit or close to it."""
     if not units:
         return rng.randrange(1 << 41)
     offset, size, _ = unpack_unit(units, rng.randrange(len(units) // CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE)
@@ -285,15 +287,15 @@ def _goes_by_the_blank(buffer: memoryview, count: int, phy_offset: int) -> int:
 BISECTION = Way(
     name="store: bisection in a queue",
     where="rmqha/store/consume_queue_layout.py::first_unit_at",
-    condition="always; recovery looks at the last 4,096 (_UNITS_LOOKED_AT) sure units one by one",
-    plain="each unit is looked at",
+    condition="always, but recovery checks the last 4,096 (_UNITS_LOOKED_AT) known units one by one",
+    plain="each unit is checked; only the test does so for all units",
     compare=_compare_bisection,
     plants=(
-        Plant("units behind the last whole block are not counted",
+        Plant("units after the last complete block are not counted",
               replaced(consume_queue_layout, "count_valid_units", _valid_but_the_last_block)),
-        Plant("units that point at no record count with their own offset",
+        Plant("units without a record count with their own offset",
               replaced(consume_queue_layout, "first_unit_at", _goes_by_the_blank)),
-        Plant("a record that ends at the place lies behind it",
+        Plant("a record that ends at the offset counts as beyond it",
               replaced(consume_queue_layout, "first_unit_behind",
                        lambda units, place, real=consume_queue_layout.first_unit_behind: real(units, place - 1))),
     ),
@@ -304,15 +306,16 @@ BISECTION = Way(
 # Maps.
 
 class _Queues:
-    """One case: the same calls of the queues of two stores, of which one keeps all maps."""
+    """One case: the same calls for the queues of two stores, of which one keeps all maps."""
 
     def __init__(self, rng: random.Random, stores: list[Any]) -> None:
         self.rng, self.stores, self.log_end = rng, stores, 0
-        self.held: list[tuple[Any, bytes]] = []  # what readers hold, and what it has to stay
+        # Regions that readers hold, and the bytes that must stay in them.
+        self.held: list[tuple[Any, bytes]] = []
         self.ends: Counter[int] = Counter()
 
     def put(self) -> None:
-        """A run of units."""
+        """Put a run of units."""
         number, count = self.rng.randrange(4), self.rng.choice((1, 2, 7, 30))
         units = b"".join(pack_unit(self.log_end + 100 * each, 100, each) for each in range(count))
         self.log_end += 100 * count
@@ -321,7 +324,7 @@ class _Queues:
         self.ends[number] += count
 
     def read(self) -> None:
-        """Some units; the reader may keep them."""
+        """Read some units; the reader may keep them."""
         number = self.rng.randrange(4)
         index = self.rng.randint(0, self.ends[number])
         found = [store.consume_queue_table.find_queue("T", number).get_index_buffer(index) for store in self.stores]
@@ -334,22 +337,22 @@ class _Queues:
                 each.release()
 
     def flush(self) -> None:
-        """Those that were written through a map that is gone, too."""
+        """Flush, including bytes that were written through a map that is gone."""
         for store in self.stores:
             store.flush_consume_queue_service.do_flush(RETRY_TIMES_OVER)
 
     def expire(self) -> None:
-        """Files in front go."""
+        """Delete the first files."""
         place = self.rng.randint(0, self.log_end)
         same(*[[queue.delete_expired_file(place) for queue in store.all_consume_queues()] for store in self.stores],
              "deleted")
 
     def make_room(self) -> None:
-        """The system gives no more maps."""
+        """Act as if the system refused another map."""
         self.stores[0].map_keeper.make_room()
 
     def release(self) -> None:
-        """Who has read longest lets go."""
+        """Let the oldest reader release its region."""
         for _store in self.stores if self.held else ():
             found, expected = self.held.pop(0)
             same(bytes(found.buffer), expected, "what a reader holds")
@@ -379,7 +382,8 @@ def _compare_maps(rng: random.Random) -> Counter[str]:
 
 
 def _a_new_map(self: MappedFile, real: Any = MappedFile._map_again) -> memoryview:
-    return memoryview(bytearray(real(self)))  # a copy: what is written there goes nowhere
+    # A copy, so that writes to it are lost.
+    return memoryview(bytearray(real(self)))
 
 
 def _begins_again(self: MappedFile, real: Any = MappedFile.drop_map) -> None:
@@ -388,14 +392,14 @@ def _begins_again(self: MappedFile, real: Any = MappedFile.drop_map) -> None:
 
 
 MAPS = Way(
-    name="store: maps of queues that go and come back",
+    name="store: maps of idle queues",
     where="rmqha/store/mapped_file_queue.py::MapKeeper",
     condition="more files of queues are in use than half of the maps or descriptors that the process may have",
     plain="each file keeps its map",
     compare=_compare_maps,
     plants=(
-        Plant("a map that comes back is a copy", replaced(MappedFile, "_map_again", _a_new_map)),
-        Plant("what a file has unwritten goes with its map", replaced(MappedFile, "drop_map", _begins_again)),
+        Plant("a file is mapped again as a copy", replaced(MappedFile, "_map_again", _a_new_map)),
+        Plant("unwritten bytes are lost with the map", replaced(MappedFile, "drop_map", _begins_again)),
     ),
     seeds=20,
 )
@@ -410,7 +414,7 @@ _Ways = Callable[[], dict[str, int]]
 
 
 class _Listener(MessageArrivingListener):
-    """Waits for some queues; what it is told, by queue."""
+    """Waits for some queues, and records its notifications by queue."""
 
     def __init__(self, queues: set[tuple[str, int]]) -> None:
         self.queues = queues
@@ -429,18 +433,18 @@ class _Side:
     def __init__(self, store: DefaultMessageStore, listener: _Listener, draw_ways: _Ways) -> None:
         self.store, self.listener, self.draw_ways = store, listener, draw_ways
         self.service = store.reput_message_service
-        self.says_places = True  # all records say where they lie
+        self.says_places = True  # all records contain their place
 
     def append(self, data: bytes | bytearray, begin: int, end: int) -> None:
-        """A piece of the log, in which a file may end."""
+        """Append a piece of the log, in which a file may end."""
         while begin < end:
             stop = min(end, self.store.commit_log.roll_next_file(begin))
             assert self.store.append_to_commit_log(begin, data, begin, stop - begin)
             begin = stop
 
     def dispatch(self, after: int = -1, act: Callable[[], object] | None = None) -> None:
-        """Dispatch what is there; `act` in front of span or round number `after`, by default end, as the service does
-        when its role changes."""
+        """Dispatch the available records. `act` runs before span or round number `after`; by default it stops, as
+        the service does when its role changes."""
         with lowered(reput_message_service, **self.draw_ways()), self._acting(after, act or self.service.make_stop):
             limit = self.service._limit()
             self.service.do_reput()
@@ -465,7 +469,7 @@ class _Side:
             self.service._stopped = False
 
     def delete(self, topic: str, after: int) -> None:
-        """Delete a topic, perhaps in the middle of a dispatch, which has its queues go between two records."""
+        """Delete a topic, perhaps during a dispatch, which then removes its queues between two records."""
         def act() -> None:
             with mock.patch.object(self.service, "run_between_records", self.service._between.append):
                 self.store.delete_topic(topic)
@@ -476,7 +480,7 @@ class _Side:
             self.store.delete_topic(topic)
 
     def built(self, root: Path) -> dict[str, Any]:
-        """All that dispatch has made."""
+        """Return everything that dispatch has written."""
         stats, files = self.store.store_stats_service, tree(root)
         queues = [queue for queue in self.store.all_consume_queues() if queue.mapped_file_queue.mapped_files]
         return {"queues": {path: data for path, data in files.items() if path.startswith("consumequeue/")},
@@ -491,20 +495,20 @@ class _Side:
 
 
 class _Case:
-    """One log for two stores: pieces of it, deletions and truncations at the same places, dispatch whenever."""
+    """One log for two stores: its pieces, deletions and truncations at the same places, and dispatch at any time."""
 
     def __init__(self, rng: random.Random, sides: tuple[_Side, _Side], maker: LogMaker, is_slave: bool,
                  together: bool) -> None:
         self.rng, self.sides, self.maker = rng, sides, maker
         self.is_slave, self.together = is_slave, together
-        self.at = 0  # of the log, what the stores have
+        self.at = 0  # the end of the log that the stores have
         self.may_delete = rng.random() < 0.3
         self.has_cut = False
         for side in sides:
             side.says_places = not maker.odd
 
     def more(self) -> None:
-        """Some records more, in pieces: a slave gets them cut anywhere."""
+        """Append some more records, in pieces; a slave gets them cut anywhere."""
         rng, maker = self.rng, self.maker
         maker.add(rng.choice((1, 2, 5, 20, 60)))
         ends = [record.offset + record.size for record in maker.records if record.offset + record.size > self.at]
@@ -528,12 +532,12 @@ class _Case:
                 side.dispatch()
 
     def flush(self) -> None:
-        """What was flushed may be dispatched."""
+        """Flush, so that the flushed records may be dispatched."""
         for side in self.sides:
             side.store.flush()
 
     def cut(self) -> None:
-        """The role changes: records at the end give way to others, perhaps in the middle of a dispatch."""
+        """Change the role: records at the end are replaced by others, perhaps during a dispatch."""
         rng, service = self.rng, self.sides[0].service
         if not self.maker.records:
             return
@@ -545,12 +549,12 @@ class _Case:
             side.store.truncate_dirty_files(offset)
         self.maker.cut(offset, self.sides[0].store.deleted_topics.marks)
         self.at, self.has_cut = offset, True
-        # the records that come instead are of the same size now and then
+        # Sometimes the replacing records have the same size.
         if rng.random() < 0.5:
             self.maker.rng = random.Random(0)
 
     def delete(self) -> None:
-        """A topic goes; its next message is its first again."""
+        """Delete a topic; its next message is its first again."""
         if not self.may_delete:
             return
         left = [topic for topic in TOPICS if topic not in self.sides[0].store.deleted_topics.marks]
@@ -562,21 +566,24 @@ class _Case:
                 del self.maker.next_offsets[key]
 
     def compare(self, roots: list[Path]) -> None:
-        """Both, once all is dispatched."""
+        """Compare both stores after everything is dispatched."""
         self.flush()
         for side in self.sides:
             side.dispatch()
         found = [side.built(root) for side, root in zip(self.sides, roots)]
-        if self.may_delete or self.maker.odd or self.has_cut:  # of records that have no unit, or none any more
+        # Records without a unit may differ, also those whose unit is gone.
+        if self.may_delete or self.maker.odd or self.has_cut:
             for each in found:
                 del each["dispatched"]
-        if self.has_cut:  # what gave way was counted, and told, where it was dispatched
+        # Truncated records were counted, and reported, where they were dispatched.
+        if self.has_cut:
             for each in found:
                 del each["counted"]
         same(found[0], found[1], "built")
         with_unit = {record.store_timestamp for record in self.maker.records if record.has_unit}
         told = [{queue: [each for each in told if each[2] in with_unit] for queue, told in side.listener.told.items()}
-                for side in self.sides]  # nobody misses that of a record without a unit
+                # The notification of a record without a unit is not needed.
+                for side in self.sides]
         same(*[{queue: entries for queue, entries in each.items() if entries} for each in told], "told")
 
 
@@ -599,7 +606,8 @@ def _compare(rng: random.Random, counted: list[tuple[object, str, str]], fast: _
     if truncates:
         together, odd = False, 0
     maker = LogMaker(rng, rng.choice((5000, 16384)), odd if together else odd * 0.2, rng.choice((0, 300, 2500)),
-                     repeats=not truncates)  # of a key twice a truncation keeps one
+                     # A truncation keeps one of two equal keys of a record.
+                     repeats=not truncates)
     keys: dict[str, Any] = {
         "mappedFileSizeCommitLog": maker.file_size, "mappedFileSizeConsumeQueue": rng.choice((60, 200, 1000)),
         "maxHashSlotNum": rng.choice((3, 50)), "maxIndexNum": rng.choice((5, 40, 1000)),
@@ -670,7 +678,8 @@ def _not_of_the_last(self: ReputMessageService, listener: Any, span: Span, resul
 
 
 def _kept_for_a_place(self: ReputMessageService, buffer: memoryview, position: int, size: int, start: int) -> Span:
-    found: dict[int, Span] = self.__dict__.setdefault("kept", {})  # of the log; nobody throws it away
+    # Keyed by log offset; entries are never discarded.
+    found: dict[int, Span] = self.__dict__.setdefault("kept", {})
     span = found.pop(start + position, None) or self._dispatcher.scan(buffer, position, size, start)
     if span.stop is Stop.LIMIT:
         found[start + span.position] = self._dispatcher.scan(buffer, span.position, size, start)
@@ -685,16 +694,16 @@ def _up_to_the_end_of_the_file(self: ReputMessageService, result: SelectMappedBu
 SPANS = Way(
     name="store: spans in dispatch",
     where="rmqha/store/reput_message_service.py::ReputMessageService._dispatch_span",
-    condition="2 KiB (BULK_BYTES) or more are to be dispatched, the bulk kernel is compiled, and nothing unusual is on",
+    condition="2 KiB (BULK_BYTES) or more to dispatch, the bulk kernel is compiled, no unusual option is on",
     plain="record by record",
     compare=_compare_spans,
     plants=(
         Plant("units go to the neighbouring queue", replaced(RecordDispatcher, "_put_run", _to_the_neighbouring_queue)),
         Plant("the last run is left out", replaced(RecordDispatcher, "dispatch_span", _without_the_last_run)),
-        Plant("units that have no room in the queue's file count as put",
+        Plant("units that do not fit into the queue's file count as put",
               replaced(ConsumeQueue, "_put_block", _all_of_them)),
-        Plant("keys behind a full index file are lost", replaced(IndexService, "_put_rows", _in_a_full_file)),
-        Plant("nobody is told of a span's last record",
+        Plant("keys after a full index file are lost", replaced(IndexService, "_put_rows", _in_a_full_file)),
+        Plant("a span's last record is not announced",
               replaced(ReputMessageService, "_notify_of_span", _not_of_the_last)),
     ),
     needs=("rmqha.native._bulk",),
@@ -703,12 +712,12 @@ SPANS = Way(
 SCAN_AHEAD = Way(
     name="store: a thread that scans ahead",
     where="rmqha/store/reput_message_service.py::ReputMessageService._scan",
-    condition="16 MiB (_AHEAD_BYTES) or more of a file are to be dispatched, and there are two cores",
-    plain="scanning and dispatching in turn",
+    condition="16 MiB (_AHEAD_BYTES) or more of a file to dispatch, and two cores",
+    plain="scanning and dispatching alternately",
     compare=_compare_ahead,
     plants=(
-        Plant("what was scanned outlives a truncation", replaced(ReputMessageService, "_scan", _kept_for_a_place)),
-        Plant("what may not be dispatched yet is scanned, too",
+        Plant("scanned records outlive a truncation", replaced(ReputMessageService, "_scan", _kept_for_a_place)),
+        Plant("records that may not be dispatched yet are scanned too",
               replaced(ReputMessageService, "_dispatch_span", _up_to_the_end_of_the_file)),
     ),
     needs=("rmqha.native._bulk",),

@@ -74,7 +74,7 @@ def _way_of_recovery(way: str, taken: Counter[str], span_records: int, fast: boo
 
 
 def _recovered(root: Path, keys: dict[str, Any]) -> dict[str, Any]:
-    """What a start makes of a store."""
+    """Return the state of a store after a start."""
     noted: list[Any] = []
     finish = CommitLogRecovery._finish
 
@@ -111,7 +111,8 @@ def _compare(rng: random.Random, fast: str, plain: str, clean: float, counts: tu
         keys["checkCRCOnRecover"] = rng.random() < 0.8
         found, span_records = [], rng.choice((1, 4, 1 << 15))
         for way in (fast, plain):
-            shutil.copytree(root / "written", root / "store")  # at the same place: names are in what is compared
+            # At the same path: names are in the compared state.
+            shutil.copytree(root / "written", root / "store")
             with _way_of_recovery(way, taken, span_records, way is fast):
                 found.append(_recovered(root / "store", keys))
             shutil.rmtree(root / "store")
@@ -166,13 +167,13 @@ def _checks_little(self: CommitLogRecovery, mapped_file: MappedFile) -> Any:
 BULK = Way(
     name="store: recovery in bulk",
     where="rmqha/store/commit_log_recovery.py::CommitLogRecovery._good_records_walk",
-    condition="always: in spans where the bulk kernel is compiled, else past records without anything unusual",
-    plain="each record is looked at by itself; whatever is unusual always is",
+    condition="always for records with nothing unusual, in whole spans where the bulk kernel is compiled",
+    plain="a record is checked alone, as each unusual one is; only the test does so for all records",
     compare=_compare_bulk,
     plants=(
         Plant("a span's bodies are not checked", replaced(RecordDispatcher, "scan", _without_crc)),
-        Plant("a queue's end is noted one too far", replaced(CommitLogRecovery, "_note_runs", _notes_the_next)),
-        Plant("a span is noted, and not dispatched",
+        Plant("a queue's end is noted one too high", replaced(CommitLogRecovery, "_note_runs", _notes_the_next)),
+        Plant("a span is noted but not dispatched",
               replaced(CommitLogRecovery, "_walk_spans", _forgets_the_last_span)),
     ),
     needs=("rmqha.native._bulk",),
@@ -181,13 +182,13 @@ BULK = Way(
 THREADS = Way(
     name="store: recovery by threads",
     where="rmqha/store/commit_log_recovery.py::CommitLogRecovery._look_over_file",
-    condition="nothing is dispatched (a clean stop), there are several files and two cores, and the kernel is compiled",
+    condition="nothing to dispatch (a clean stop), several files, two cores, and the kernel is compiled",
     plain="one file after the other",
     compare=_compare_threads,
     plants=(
-        Plant("what a thread sees of the queues is lost",
+        Plant("a thread's findings about the queues are lost",
               replaced(CommitLogRecovery, "_look_over_file", _sees_no_queue)),
-        Plant("bodies and places are not checked",
+        Plant("bodies and offsets are not checked",
               replaced(CommitLogRecovery, "_look_over_file", _checks_little)),
     ),
     needs=("rmqha.native._bulk",),
@@ -196,11 +197,11 @@ THREADS = Way(
 WAYS = [BULK, THREADS]
 
 
-# Fast way of the tools: the records of a block at once, where a rebuild or a check goes over a log.
+# Fast way of the tools: the records of a block at once, when a rebuild or a check goes over a log.
 
 
 def _rebuilt(root: Path, target: Path | None, with_index: bool, queue_file_size: int) -> dict[str, Any]:
-    """What a rebuild says, and writes when it has a target."""
+    """Return what a rebuild reports, and what it writes if it has a target."""
     try:
         done = Rebuild(StoreReader(str(root)), str(target) if target else None, skip_damage=True,
                        queue_file_size=queue_file_size, with_index=with_index).run()
@@ -272,12 +273,12 @@ def _counts_one_less(self: QueueBuilder, index: int, units: bytes, real: Any = Q
 REBUILD = Way(
     name="store: rebuild and verify in bulk",
     where="rmqha/tools/store_files/reading.py::SpanTaker",
-    condition="the bulk kernel is compiled, and the units of a block go on where their queues ended",
+    condition="the bulk kernel is compiled, and the units of a block continue their queues",
     plain="record by record",
     compare=_rebuild_compare,
     plants=(
         Plant("units go to the neighbouring queue", replaced(rebuild, "runs_of", _of_the_first_queue)),
-        Plant("deletions are not asked for", replaced(rebuild, "has_dead", lambda _runs, _marks: False)),
+        Plant("deletions are ignored", replaced(rebuild, "has_dead", lambda _runs, _marks: False)),
         Plant("the last key of a block is lost", replaced(IndexBuilder, "put_rows", _without_the_last_key)),
         Plant("a run counts one unit too few", replaced(QueueBuilder, "put_run", _counts_one_less)),
     ),
@@ -300,7 +301,7 @@ HOSTS = tuple(layout.host_to_bytes(host) for host in (
 
 
 def _properties(rng: random.Random, orderly: float = 0.7) -> bytes:
-    """The property text of a record, as clients write it or odd."""
+    """Return the property text of a record, as clients write it or an odd one."""
     if rng.random() < orderly:
         pairs = {name: b"v" * some_size(rng, [127, 128, 255, 256, 4096], 30_000 if rng.random() < 0.05 else 40)
                  for name in rng.sample([*NAMED, b"WAIT", b"own", "名".encode()], rng.randint(0, 5))}
@@ -315,7 +316,7 @@ def _properties(rng: random.Random, orderly: float = 0.7) -> bytes:
 # -- properties --
 
 def compare_properties(rng: random.Random) -> Counter[str]:
-    """The compiled columns beside those in Python, of any records of a block, in any order."""
+    """Compare the compiled columns with those in Python, for any records of a block, in any order."""
     data, begins, ends = bytearray(b"before"), array("q"), array("q")
     for _ in range(rng.choice([0, 1, 7, 8, 9, 64, 300])):
         begins.append(len(data))
@@ -335,13 +336,13 @@ def compare_properties(rng: random.Random) -> Counter[str]:
 
 
 def _bits_from_the_highest(data: Any, begins: Any, ends: Any, names: tuple[bytes, ...], with_map: bool) -> Any:
-    """A record's bit is counted from the highest of its byte."""
+    """Count a record's bit from the highest of its byte."""
     found, columns = _columns(data, begins, ends, names, with_map)
     return found, [(bytes(int(f"{byte:08b}"[::-1], 2) for byte in valid), *rest) for valid, *rest in columns]
 
 
 def _first_value_counts(data: Any, begins: Any, ends: Any, names: tuple[bytes, ...], with_map: bool) -> Any:
-    """Of equal names the first value counts."""
+    """Use the first value of equal names."""
     def read(text: str) -> dict[str, str]:
         found: dict[str, str] = {}
         for entry in text.split("\2"):
@@ -359,7 +360,8 @@ _columns = bulk_python.property_columns
 # -- rows --
 
 def _log(rng: random.Random) -> tuple[bytes, list[int]]:
-    """A log of any records, and where each begins; of some the kernel takes none, as of a body with a wrong CRC."""
+    """Return a log of any records, and where each begins. The kernel accepts none of some, for example with a wrong
+    body CRC."""
     data, begins, room = bytearray(), [], LARGEST_LOG
     for number in range(rng.choice([1, 3, 20, 120])):
         born, stored = rng.choice(HOSTS), rng.choice(HOSTS[:1] * 3 + HOSTS)
@@ -380,8 +382,8 @@ def _log(rng: random.Random) -> tuple[bytes, list[int]]:
 
 
 def compare_rows(rng: random.Random) -> Counter[str]:
-    """All columns of the blocks of a log that is read in ranges cut anywhere, beside the decoder, row by row."""
-    import numpy as np  # what this needs is not installed everywhere
+    """Compare all columns of the blocks of a log, read in ranges cut anywhere, with the decoder, row by row."""
+    import numpy as np  # is not installed everywhere
 
     from rmqha.pipeline.log import log_scan
     from rmqha.pipeline.log.columns import BlockColumns
@@ -414,7 +416,7 @@ def compare_rows(rng: random.Random) -> Counter[str]:
 
 
 def _first_host_for_all() -> AbstractContextManager[object]:
-    """The first record's host is taken for that of all."""
+    """Use the first record's host for all."""
     from rmqha.pipeline.log import columns
 
     def host(self: Any, position: Any, v6: Any) -> Any:
@@ -428,7 +430,7 @@ def _first_host_for_all() -> AbstractContextManager[object]:
 
 @contextmanager
 def _chosen_by_place() -> Iterator[None]:
-    """A column of the kernel's rows begins with the block, whichever of them are chosen."""
+    """Begin a column with the block, whichever rows are chosen."""
     from rmqha.pipeline.log import columns
 
     def row(self: Any, name: str) -> Any:
@@ -439,14 +441,16 @@ def _chosen_by_place() -> Iterator[None]:
 
 WAYS += [
     Way("properties as columns", "rmqha/store/bulk/bulk_python.py::property_columns",
-        "a C compiler was there at the install", "`columns_in_python`", compare_properties,
-        (Plant("bits counted from the highest", replaced(bulk_python, "property_columns", _bits_from_the_highest)),
-         Plant("of equal names the first value counts",
+        "a C compiler was available at installation", "`columns_in_python`", compare_properties,
+        (Plant("the bits for present values are counted from the highest one",
+               replaced(bulk_python, "property_columns", _bits_from_the_highest)),
+         Plant("the first value of a repeated name counts",
                replaced(bulk_python, "property_columns", _first_value_counts))),
         needs=("rmqha.native._properties",)),
     Way("columns of blocks", "rmqha/pipeline/log/columns.py::BlockColumns",
-        "Spark reads a log, and the kernel takes the records", "message_decoder.decode, record by record", compare_rows,
-        (Plant("the first host for all", _first_host_for_all),
-         Plant("rows taken by their place in the block", _chosen_by_place)), seeds=25,
+        "Spark reads a log, and the kernel accepts the records", "message_decoder.decode, record by record",
+        compare_rows,
+        (Plant("all rows get the first host", _first_host_for_all),
+         Plant("rows are chosen by their place in the block", _chosen_by_place)), seeds=25,
         needs=("numpy", "pyarrow", "pyspark")),
 ]

@@ -1,4 +1,4 @@
-"""Stores and logs for the comparisons, without their services, and what may happen to their files."""
+"""Stores and logs for the comparisons, without their services, and changes to their files."""
 from __future__ import annotations
 
 import contextlib
@@ -30,7 +30,7 @@ from rmqha.store.store_life import first_offset
 from tests.fast_ways.way import some_size
 from tests.store.support import new_store, tree
 
-# Stores for the comparisons: loaded, but without their services, so that whatever is done is done by who compares.
+# Stores for the comparisons: loaded, but without their services, so that only the comparison acts on them.
 
 NOW = 1_700_000_000_000
 _SHARED_MEMORY, _ROOM = "/dev/shm", 512 << 20
@@ -39,7 +39,7 @@ NEVER = 1 << 60  # a threshold that nothing reaches
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for one case. Nothing is forced to the disk, and nothing logged: neither is compared."""
+    """Create a folder for one case. Nothing is forced to disk or logged, because neither is compared."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -51,7 +51,7 @@ def scratch() -> Iterator[Path]:
 
 
 def _in_memory() -> str | None:
-    """A folder that no disk is behind, if there is one with room for some stores."""
+    """Return a folder that is not on a disk, if there is one with space for some stores."""
     with contextlib.suppress(OSError):
         found = os.statvfs(_SHARED_MEMORY)
         if os.access(_SHARED_MEMORY, os.W_OK) and found.f_bavail * found.f_frsize >= _ROOM:
@@ -60,28 +60,28 @@ def _in_memory() -> str | None:
 
 
 def _nothing(*_args: object) -> None:
-    """The disk has all."""
+    """Do nothing, as if the disk had everything."""
 
 
 class _Caller:
-    """In the place of a pool: who submits something does it."""
+    """Replaces a pool: submitted calls run on the calling thread."""
 
     def submit(self, call: Callable[..., object], *args: object) -> None:
-        """At once."""
+        """Run the call immediately."""
         call(*args)
 
     def shutdown(self) -> None:
-        """Nothing waits."""
+        """Do nothing, because nothing waits."""
 
 
 class _FilesAtOnce:
-    """Makes the files of the log as AllocateMappedFileService does, when they are asked for, on the caller's thread."""
+    """Creates the files of the log as AllocateMappedFileService does, but on request and on the caller's thread."""
 
     def __init__(self, store: DefaultMessageStore) -> None:
         self.store = store
 
     def put_request_and_return_mapped_file(self, path: str, _next_path: str, size: int) -> MappedFile | None:
-        """A file; None when there is no room for it."""
+        """Create a file; return None if there is no space for it."""
         pool, queue = self.store.transient_store_pool, self.store.commit_log.mapped_file_queue
         made = MappedFile(path, size, queue.allocation_unit, queue.keep_descriptor, pool if pool.is_in_use else None)
         try:
@@ -96,7 +96,7 @@ class _FilesAtOnce:
 @contextlib.contextmanager
 def loaded_store(root: Path, listener: MessageArrivingListener | None = None, broker: BrokerConfig | None = None,
                  **keys: object) -> Iterator[DefaultMessageStore]:
-    """A store that takes puts and pieces of a log; nothing is dispatched or flushed unless the caller does it."""
+    """A store that accepts puts and pieces of a log; only the caller dispatches and flushes."""
     store = new_store(root, listener, broker, **keys)
     assert store.load(), root
     store.commit_log.mapped_file_queue.allocate_mapped_file_service = _FilesAtOnce(store)
@@ -106,13 +106,15 @@ def loaded_store(root: Path, listener: MessageArrivingListener | None = None, br
     try:
         yield store
     finally:
-        store.state.is_shutdown = True  # nothing is flushed, and no end noted
+        # Nothing is flushed, and no queue ends are saved.
+        store.state.is_shutdown = True
         store.shutdown()
 
 
 @contextlib.contextmanager
 def counting(taken: Counter[str], *calls: tuple[object, str, str]) -> Iterator[None]:
-    """Count calls in `taken`: of a class or module, the name of its function, and which way that is."""
+    """Count calls in `taken`; `calls` has the class or module, the name of its function, and the way that it belongs
+    to."""
     with contextlib.ExitStack() as stack:
         for owner, name, way in calls:
             stack.enter_context(mock.patch.object(owner, name, _counted(getattr(owner, name), taken, way)))
@@ -128,33 +130,33 @@ def _counted(function: Callable[..., object], taken: Counter[str], way: str) -> 
 
 
 def stopped_clock() -> contextlib.AbstractContextManager[object]:
-    """Have the log store all messages at the same time."""
+    """Let the log store all messages at the same time."""
     return mock.patch.object(commit_log, "current_time_millis", lambda: NOW)
 
 
 def has_space_again(store: DefaultMessageStore) -> None:
-    """Forget that a write found no room."""
+    """Forget that a write found no space."""
     store.state.running_flags = store.running_flags = RunningFlags()
 
 
 def log_state(store: DefaultMessageStore) -> list[tuple[object, ...]]:
-    """Each file of the log: its place and its positions."""
+    """Return the place and the positions of each file of the log."""
     return [(file.file_from_offset, file.wrote_position, file.read_position, file.is_full, file.write_buffer is None)
             for file in store.commit_log.mapped_file_queue.mapped_files]
 
 
 def log_bytes(store: DefaultMessageStore) -> list[bytes]:
-    """The files of the log as a reader of the disk sees them, which is what their maps show."""
+    """Return the files of the log as a reader of the disk sees them, which must equal their maps."""
     found = []
     for file in store.commit_log.mapped_file_queue.mapped_files:
         with open(file.file_name, "rb") as stream:
             found.append(stream.read())
-        assert file.slice_byte_buffer() == found[-1], f"the map of {file.file_name} shows something else"
+        assert file.slice_byte_buffer() == found[-1], f"the map of {file.file_name} shows other bytes"
     return found
 
 
 def same(fast: object, plain: object, what: str) -> None:
-    """AssertionError, with the first place where they differ."""
+    """Raise AssertionError with the first place where they differ."""
     if fast == plain:
         return
     if isinstance(fast, bytes) and isinstance(plain, bytes):
@@ -172,7 +174,7 @@ def same(fast: object, plain: object, what: str) -> None:
 
 
 def cuts(data: bytes | bytearray, positions: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Where the pieces of `data` begin and end that is cut at `positions`."""
+    """Yield the begin and end of each piece of `data`, cut at `positions`."""
     begin = 0
     for end in [*sorted(position for position in positions if 0 < position < len(data)), len(data)]:
         if end > begin:
@@ -180,7 +182,7 @@ def cuts(data: bytes | bytearray, positions: Iterable[int]) -> Iterator[tuple[in
         begin = end
 
 
-# Logs for the comparisons: bytes as a master writes them, of messages of all kinds, unusual ones on demand.
+# Logs for the comparisons: bytes as a master writes them, of messages of all kinds, with unusual ones on demand.
 
 HOSTS = tuple(layout.host_to_bytes((host, 10911)) for host in ("10.0.0.1", "10.0.0.1", "2001:db8::1"))
 TOPICS = ("T", "orders", "\u4e3b\u9898", "\U0001f600", RMQ_SYS_SCHEDULE_TOPIC)
@@ -195,7 +197,7 @@ KINDS = (0, 0, 0, 0, sys_flags.TRANSACTION_PREPARED_TYPE, sys_flags.TRANSACTION_
 
 @dataclass(frozen=True)
 class Record:
-    """Of a record in the log."""
+    """A record of the log."""
 
     offset: int
     size: int
@@ -203,16 +205,16 @@ class Record:
     queue_id: int
     queue_offset: int
     has_unit: bool
-    store_timestamp: int  # ms, another one of each record
+    store_timestamp: int  # ms, different for each record
     body: range  # its places in the log
 
 
 @dataclass
 class LogMaker:
-    """Makes the log of a master, one record after the other.
+    """Makes the log of a master, record by record.
 
-    `odd`: how often something is unusual, from 0 to 1: names and text that are no UTF-8, indexes and places that are
-    wrong, further queues. `bodies`: how long they are at most. `repeats`: a message may have a key twice.
+    `odd`: how often something is unusual, from 0 to 1: names and texts that are not UTF-8, wrong indexes and places,
+    further queues. `bodies`: the limit of their length. `repeats`: a message may have a key twice.
     """
 
     rng: random.Random
@@ -227,7 +229,7 @@ class LogMaker:
     clock: int = NOW
 
     def add(self, count: int) -> None:
-        """So many records more."""
+        """Append `count` more records."""
         for _ in range(count):
             self._add()
 
@@ -277,13 +279,14 @@ class LogMaker:
         return b"\x02".join(entries) + rng.choice((b"", b"\x02"))
 
     def _begin_file(self, size: int) -> None:
-        """Close the file with a blank when a record of `size` bytes has no room in it."""
+        """Close the file with a blank if a record of `size` bytes does not fit into it."""
         room = self.file_size - len(self.data) % self.file_size
         if size + 8 > room:
             self.data += layout.encode_blank(room) + bytes(room - 8)
 
     def cut(self, offset: int, marks: Mapping[str, int]) -> None:
-        """What lies from `offset` on, where a record begins, is gone. `marks`: below which a topic's are dead."""
+        """Remove everything from `offset` on, where a record begins. `marks`: the offset of each deleted topic below
+        which its records are dead."""
         del self.data[offset:]
         self.records = [record for record in self.records if record.offset < offset]
         below = {topic.encode(): mark for topic, mark in marks.items()}
@@ -291,13 +294,13 @@ class LogMaker:
                              if record.has_unit and record.offset >= below.get(record.topic, 0)}
 
 
-# Stores that lie still, and what may happen to their files meanwhile.
+# Stores that are not running, and changes to their files in the meantime.
 
 
 def write_store(rng: random.Random, root: Path, maker: LogMaker, clean: bool, **keys: Any) -> None:
-    """A store with the log of `maker` that has run, dispatched and stopped: well, or by a crash.
+    """Write a store with the log of `maker` that has run, dispatched and stopped, cleanly or by a crash.
 
-    A slave may have a part of a record at its end. What a crash leaves may not be dispatched to the end.
+    A slave may have a part of a record at its end. After a crash some records may not be dispatched.
     """
     with loaded_store(root, **keys) as store:
         end = len(maker.data)
@@ -322,7 +325,7 @@ def write_store(rng: random.Random, root: Path, maker: LogMaker, clean: bool, **
 
 
 def files_of(root: Path, folder: str) -> list[Path]:
-    """All files below a folder of a store, in order."""
+    """Return all files below a folder of a store, in order."""
     return sorted(path for path in (root / folder).rglob("*") if path.is_file())
 
 
@@ -334,7 +337,7 @@ def change(path: Path, position: int, data: bytes) -> None:
 
 
 def _some_bytes(rng: random.Random, root: Path, maker: LogMaker) -> None:
-    """Of a record of the last files, other ones; or nothing, as when a page never came to the disk."""
+    """Overwrite bytes of a record of the last files; with zeros, as when a page never reached the disk."""
     if not maker.records:
         return
     record = rng.choice(maker.records[-rng.choice((3, 40, 200)):])
@@ -347,7 +350,7 @@ def _some_bytes(rng: random.Random, root: Path, maker: LogMaker) -> None:
 
 
 def _body(rng: random.Random, root: Path, maker: LogMaker) -> None:
-    """A byte of one of the last bodies is another."""
+    """Change a byte of one of the last bodies."""
     bodies = [record.body for record in maker.records[-40:] if record.body]
     if bodies:
         at = rng.choice(rng.choice(bodies))
@@ -357,7 +360,7 @@ def _body(rng: random.Random, root: Path, maker: LogMaker) -> None:
 
 
 def _no_blank(rng: random.Random, root: Path, maker: LogMaker) -> None:
-    """At the end of a file."""
+    """Remove the blank at the end of a file."""
     path = rng.choice(files_of(root, "commitlog") or [None])  # type: ignore[list-item]
     if path is not None and maker.records:
         begin = int(path.name)
@@ -367,7 +370,7 @@ def _no_blank(rng: random.Random, root: Path, maker: LogMaker) -> None:
 
 
 def _behind_the_end(rng: random.Random, root: Path, maker: LogMaker) -> None:
-    """Something lies behind the log's end."""
+    """Write something after the log's end."""
     files = files_of(root, "commitlog")
     at = len(maker.data) % maker.file_size
     if files and at < maker.file_size - 100:
@@ -375,7 +378,7 @@ def _behind_the_end(rng: random.Random, root: Path, maker: LogMaker) -> None:
 
 
 def _queues(rng: random.Random, root: Path, _maker: LogMaker) -> None:
-    """A queue, some units of it, or all queues are gone."""
+    """Remove a queue, some units of it, or all queues."""
     files = files_of(root, "consumequeue")
     if not files:
         return
@@ -392,21 +395,21 @@ def _queues(rng: random.Random, root: Path, _maker: LogMaker) -> None:
 
 
 def _index(rng: random.Random, root: Path, _maker: LogMaker) -> None:
-    """Its last file, or all of it, is gone."""
+    """Remove the last file of the index, or all of it."""
     files = files_of(root, "index")
     for path in files[-rng.choice((1, len(files) or 1)):]:
         path.unlink()
 
 
 def _last_file(rng: random.Random, root: Path, maker: LogMaker) -> None:
-    """Of the log: nothing in it, or gone."""
+    """Empty or remove the last file of the log."""
     files = files_of(root, "commitlog")
     if files:
         files[-1].write_bytes(bytes(maker.file_size)) if rng.random() < 0.5 else files[-1].unlink()
 
 
 def _checkpoint(_rng: random.Random, root: Path, _maker: LogMaker) -> None:
-    """Nobody knows what was on the disk."""
+    """Lose the checkpoint, so that it is unknown what was on disk."""
     for path in root.glob("checkpoint*"):
         path.unlink()
 
@@ -417,7 +420,7 @@ DAMAGES: tuple[Callable[[random.Random, Path, LogMaker], None], ...] = (
 
 
 def damage(rng: random.Random, root: Path, maker: LogMaker) -> None:
-    """None, or some of these."""
+    """Apply none or some of these damages."""
     if rng.random() < 0.3:
         _body(rng, root, maker)
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
@@ -425,14 +428,14 @@ def damage(rng: random.Random, root: Path, maker: LogMaker) -> None:
 
 
 def dispatch_rest(store: DefaultMessageStore) -> None:
-    """What a start does next."""
+    """Dispatch the rest, as a start does next."""
     reput = store.reput_message_service
     reput.reput_from_offset = first_offset(store.commit_log, store.consume_queue_table, reput)
     reput.do_reput()
 
 
 def store_files(root: Path) -> dict[str, Any]:
-    """Log, queues and index; the names of index files tell the time."""
+    """Return log, queues and index; the names of index files, which are times, are left out."""
     files = tree(root)
     return {"log": {path: data for path, data in files.items() if path.startswith("commitlog/")},
             "queues": {path: data for path, data in files.items() if path.startswith("consumequeue/")},
@@ -440,7 +443,7 @@ def store_files(root: Path) -> dict[str, Any]:
 
 
 def queue_state(store: DefaultMessageStore) -> dict[str, Any]:
-    """All that a queue's next message and its readers go by."""
+    """Return everything that decides about a queue's next message and its readers."""
     return {f"{queue.topic}-{queue.queue_id}": (
         queue.max_physic_offset, queue.min_logic_offset, queue.get_max_offset_in_queue(),
         queue.mapped_file_queue.flushed_where, queue.mapped_file_queue.committed_where,

@@ -1,4 +1,5 @@
-"""Each fast way gives what the plain one gives, and the comparison finds the faults that are planted into it."""
+"""Each fast way gives the same result as the plain one, and the comparison finds the faults that are planted into
+it."""
 import re
 
 import pytest
@@ -12,7 +13,7 @@ WAYS = all_ways()
 
 
 def _of(way, *more):
-    """The parameters of a test, which is skipped where the way can't be taken."""
+    """Return the parameters of a test, which is skipped where the way can't be taken."""
     missing = ", ".join(way.missing())
     return pytest.param(way, *more, id="-".join(str(each.name) for each in (way, *more)).replace(" ", "-"),
                         marks=[pytest.mark.skip(reason=f"not installed: {missing}")] if missing else [])
@@ -25,7 +26,7 @@ def _left_in_the_end():
 
 
 @pytest.mark.parametrize("way", [_of(way) for way in WAYS])
-def test_fast_way_gives_what_the_plain_one_gives(way):
+def test_fast_way_gives_the_same_result_as_the_plain_one(way):
     taken = way.run(range(tiers.pick(-(-way.seeds // 2), all=way.seeds)))
     assert taken[FAST] and taken[PLAIN], f"a way was never taken: {taken}"
 
@@ -39,7 +40,7 @@ def test_each_way_has_a_planted_fault():
     assert WAYS and all(way.plants for way in WAYS)
 
 
-def test_each_way_names_code_that_is_there():
+def test_each_way_names_existing_code():
     wrong = []
     for way in WAYS:
         path, _, name = way.where.partition("::")

@@ -1,4 +1,4 @@
-"""Describe one fast way and how it is compared with the plain one; and keep what is costly to start."""
+"""A fast way and its comparison with the plain one; and shared objects that are expensive to start."""
 from __future__ import annotations
 
 import contextlib
@@ -15,13 +15,12 @@ from unittest import mock
 
 import tests.fast_ways
 
-# Describe one fast way and how it is compared with the plain one.
+# The description of one fast way, and its comparison with the plain one.
 #
-# A case is drawn from a random.Random and compared: `compare` raises AssertionError when the two ways differ, and
-# returns how often each was taken, so that a comparison whose fast way was never taken fails, too. Sizes are drawn
-# from 0 up to 4 MiB with a heavy tail, and around every threshold; where a threshold is a constant, `compare` lowers
-# it for most cases, so that small data crosses it. A plant is a fault put into the fast way: some drawn case has to
-# find it.
+# A case is drawn from a random.Random and compared. `compare` raises AssertionError if the two ways differ, and returns
+# how often each was taken, so that a comparison that never takes the fast way fails, too. Sizes are drawn from 0 up to
+# 4 MiB with a heavy tail, and around every threshold. If a threshold is a constant, `compare` lowers it for most cases,
+# so that small data crosses it. A plant is a fault put into the fast way; some drawn case has to find it.
 
 FAST, PLAIN = "fast", "plain"
 
@@ -38,9 +37,9 @@ class Plant:
 class Way:
     """A fast way.
 
-    `where` is "path::name" of the code, `condition` says when it is taken, `plain` what is taken otherwise.
-    `seeds` is how many cases a usual run draws: enough to take both ways and to find each plant. `needs` names the
-    modules without which it can't be taken: where one is missing, it is skipped.
+    `where` is "path::name" of the code, `condition` says when the fast way is taken, `plain` what is taken otherwise.
+    `seeds` is the number of cases that a usual run draws: enough to take both ways and to find each plant. `needs`
+    names the modules that the fast way requires; if one is missing, it is skipped.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Way:
     needs: tuple[str, ...] = ()
 
     def missing(self) -> list[str]:
-        """Those of the modules that it needs which are not installed."""
+        """Return the modules that it needs and that are not installed."""
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
     def run(self, seeds: Iterable[int]) -> Counter[str]:
@@ -67,7 +66,7 @@ class Way:
         return taken
 
     def found_at(self, plant: Plant, seeds: Iterable[int]) -> int | None:
-        """The first seed whose case finds a planted fault; None when none does."""
+        """Return the first seed whose case finds a planted fault, or None."""
         with plant.plant():
             for seed in seeds:
                 try:
@@ -78,7 +77,7 @@ class Way:
 
 
 def replaced(target: object, name: str, new: object) -> Callable[[], AbstractContextManager[object]]:
-    """A plant that replaces an attribute of a class or module."""
+    """Return a plant that replaces an attribute of a class or module."""
     return lambda: mock.patch.object(target, name, new)
 
 
@@ -92,7 +91,7 @@ def lowered(module: object, **constants: object) -> Iterator[None]:
 
 
 def some_size(rng: random.Random, thresholds: Iterable[int] = (), largest: int = 4 << 20) -> int:
-    """From 0 to `largest`, mostly small; one of four lies within 16 of a threshold."""
+    """Return a size from 0 to `largest`, mostly small; one of four lies within 16 of a threshold."""
     thresholds = [each for each in thresholds if each <= largest]
     if thresholds and rng.random() < 0.25:
         return min(largest, max(0, rng.choice(thresholds) + rng.randint(-16, 16)))
@@ -103,7 +102,7 @@ def some_size(rng: random.Random, thresholds: Iterable[int] = (), largest: int =
 
 
 def all_ways() -> list[Way]:
-    """The WAYS of each module `compare_*` of this package, in the order of their names."""
+    """Return the WAYS of each module `compare_*` of this package, in the order of their names."""
     ways: list[Way] = []
     for module in sorted(pkgutil.iter_modules(tests.fast_ways.__path__), key=lambda each: each.name):
         if module.name.startswith("compare_"):
@@ -111,15 +110,15 @@ def all_ways() -> list[Way]:
     return ways
 
 
-# What is costly to start, as servers are, and shared by many drawn cases.
+# Objects that are expensive to start, such as servers, shared by many drawn cases.
 
 T = TypeVar("T")
 _entered: list[Kept] = []
 
 
 class Kept(Generic[T]):
-    """A context that is entered by the first case that uses it, and left after `most` cases, after one that failed
-    (whatever made it fail may have left its marks), or by `leave_all`."""
+    """A context that the first case that uses it enters. It is left after `most` cases, after a failed case, which
+    may have left marks in it, or by `leave_all`."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[T]], most: int = 100) -> None:
         self._make = make
@@ -152,6 +151,6 @@ class Kept(Generic[T]):
 
 
 def leave_all() -> None:
-    """Leave each that is entered, before the process or a module of tests ends."""
+    """Leave each entered context before the process or a module of tests ends."""
     while _entered:
         _entered[-1].leave()

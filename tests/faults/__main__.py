@@ -1,12 +1,12 @@
-"""The long forms. Exit code 1 when something failed; what failed stays in its folder.
+"""The long campaigns. The exit code is 1 if something failed; its stores are kept.
 
-Faults of a master and its slave under load, see campaign.py; one line per cycle, the same schedule for the same seed:
+Faults of a master and its slave under load (campaign.py), with one line per cycle and one schedule per seed:
 
-    python -m tests.faults --minutes 10 --seed 1            all kinds that this machine can do, but probes and idle
-    python -m tests.faults --cycles 500 --seed 1 --kind kill [--kind link]    so many cycles of each kind named
+    python -m tests.faults --minutes 10 --seed 1            all kinds that this machine can do, except probes and idle
+    python -m tests.faults --cycles 500 --seed 1 --kind kill [--kind link]    that many cycles of each kind named
     python -m tests.faults --cycles 100 --seed 1 --kind kill --brokers java-rmqha    a Java master, an rmqha slave
 
-All named points of one store with many seeds, see points.py; prints a table:
+All named points of one store (points.py) with several seeds; prints a table:
 
     python -m tests.faults --seeds 20 [--jobs 2] [--point TEXT]
 """
@@ -25,7 +25,7 @@ from tests.faults.points import POINTS
 
 
 def run_seed(seed: int, names: list[str], folder: Path) -> list[Outcome]:
-    """All points with one seed."""
+    """Run all points with one seed."""
     nursery = Nursery()
     try:
         rounds = Rounds(nursery, folder / f"seed{seed}", seed)
@@ -38,7 +38,7 @@ def run_seed(seed: int, names: list[str], folder: Path) -> list[Outcome]:
 
 
 def run_points(options: argparse.Namespace, folder: Path) -> int:
-    """The kill points; the exit code."""
+    """Run the kill points; return the exit code."""
     names = [name for name in POINTS if options.point in name]
     seeds = range(options.first, options.first + options.seeds)
     with ThreadPoolExecutor(options.jobs or 2) as pool:
@@ -58,9 +58,10 @@ def run_points(options: argparse.Namespace, folder: Path) -> int:
 
 
 def run_campaign(options: argparse.Namespace, folder: Path) -> int:
-    """Faults of a pair; the exit code."""
+    """Run faults of a pair; return the exit code."""
     from tests.faults import campaign
-    os.environ.setdefault("RMQHA_JAVA_LOG_LEVEL", "ERROR")  # why a broker of Java does not start
+    # why a Java broker does not start
+    os.environ.setdefault("RMQHA_JAVA_LOG_LEVEL", "ERROR")
     kinds, (master, _, slave) = [], options.brokers.partition("-")
     for kind in options.kind or [name for name, kind in campaign.KINDS.items() if not kind.by_name_only]:
         reason = campaign.KINDS[kind].why_not()
@@ -86,7 +87,7 @@ def run_campaign(options: argparse.Namespace, folder: Path) -> int:
 
 
 def _entries(outcomes: list, seed: int) -> list[ledger.Entry]:
-    """A line of the ledger for each kind of fault."""
+    """Return a line of the ledger for each kind of fault."""
     commit, groups = ledger.present_commit(), {}
     for outcome in outcomes:
         groups.setdefault((outcome.life.kind, "-".join(outcome.life.brokers)), []).append(outcome)
@@ -116,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Run, print, and say by the exit code whether all holds."""
+    """Run and print; the exit code shows whether everything holds."""
     options = _parser().parse_args()
     of_pairs = bool(options.minutes or options.cycles or options.kind)
     memory = Path("/dev/shm")

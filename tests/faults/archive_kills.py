@@ -1,10 +1,10 @@
-"""kill -9 of the jobs `archive` and `restore` at random moments; run again, everything must be as if nothing had been.
+"""kill -9 of the jobs `archive` and `restore` at random moments. A second run has the result of an undisturbed one.
 
     python -m tests.faults.archive_kills --cycles 20 --seed 1 [--mib 24] [--folder FOLDER]
 
-Each cycle starts a process with a Spark session of its own, tells it to archive (or to restore), and kills it with its
-JVM after a random part of the time that the job takes. Then another session does the job again, and what comes out is
-compared: the log byte for byte, the rows of the table, no file that belongs to no run, no lock, no half output.
+Each cycle starts a process with its own Spark session and one job, archive or restore, and kills it with its JVM after
+a random part of the job's duration. Then another session runs the job again, and the result is compared: the log byte
+for byte, the rows of the table, no stray files, no lock, no partial output.
 """
 import argparse
 import filecmp
@@ -31,7 +31,7 @@ _READY_S = 300
 
 
 def do(spark, what: str, source: str, target: str) -> None:
-    """One job."""
+    """Run one job."""
     if what == "archive":
         archive(spark, source, target, sizes=_SIZES)
     else:
@@ -39,7 +39,7 @@ def do(spark, what: str, source: str, target: str) -> None:
 
 
 def session():
-    """Small and quick to start."""
+    """Return a small session that starts quickly."""
     spark = spark_session("local[2]", **{
         "spark.ui.enabled": "false", "spark.driver.memory": "768m", "spark.sql.shuffle.partitions": "2",
         "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
@@ -49,7 +49,7 @@ def session():
 
 
 def victim() -> None:
-    """What is killed: a session that does the job that a line names, and says when."""
+    """Run the process to kill: a session that does the job named on a line, and reports its steps."""
     spark = session()
     spark.range(10).count()
     print("ready", flush=True)
@@ -59,7 +59,7 @@ def victim() -> None:
 
 
 class Victim:
-    """The process, with its JVM a process group of its own."""
+    """The process to kill, which with its JVM forms its own process group."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -69,7 +69,7 @@ class Victim:
                                              start_new_session=True)
 
     def run(self, what: str, source: Path, target: Path, seconds: float | None) -> float:
-        """Let it do the job for at most so long, then kill it; the seconds that it ran."""
+        """Let it do the job for at most `seconds`, then kill it; return the seconds that it ran."""
         self._says("ready", _READY_S)
         begin = time.monotonic()
         self._process.stdin.write(f"{what}\t{source}\t{target}\n")
@@ -82,10 +82,10 @@ class Victim:
     def _says(self, word: str, seconds: float) -> None:
         ready, _, _ = select.select([self._process.stdout], [], [], seconds)
         if ready and self._process.stdout.readline().strip() != word:
-            raise AssertionError(f"the victim ended by itself: {self._log.read_text('utf-8', 'replace')[-3000:]}")
+            raise AssertionError(f"the victim ended on its own: {self._log.read_text('utf-8', 'replace')[-3000:]}")
 
     def kill(self) -> None:
-        """Kill it and its JVM at once."""
+        """Kill the process and its JVM at once."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -94,7 +94,7 @@ class Victim:
 
 
 def check_archive(spark, store: Path, target: Path, rows: int, out: Path) -> None:
-    """AssertionError when an archive is not what it would be had nobody been killed."""
+    """Assert that an archive equals that of an undisturbed run."""
     archive(spark, str(store), str(target), sizes=_SIZES)
     found = verify(spark, str(target))
     assert (found.problems, found.notes, found.messages) == ([], [], rows), found
@@ -104,7 +104,7 @@ def check_archive(spark, store: Path, target: Path, rows: int, out: Path) -> Non
 
 
 def check_restore(spark, store: Path, target: Path, out: Path) -> None:
-    """AssertionError when the log does not come back."""
+    """Assert that the log is restored."""
     if not (out / "commitlog").exists():
         restore(spark, str(target), str(out))
     names = sorted(path.name for path in (store / "commitlog").iterdir())
@@ -117,8 +117,9 @@ def check_restore(spark, store: Path, target: Path, out: Path) -> None:
 
 def campaign(spark, folder: Path, cycles: int, seed: int, mib: int, took: dict[str, float] | None = None
              ) -> dict[str, int]:
-    """How many kills of each job came before its end; AssertionError when one did harm. `took`: seconds of each job,
-    measured when they are not given.
+    """Run all cycles; return how many kills of each job were before its end. Raise AssertionError if a kill did harm.
+
+    `took`: seconds of each job, measured if not given.
     """
     chance = random.Random(seed)
     store, whole, out = folder / "store", folder / "whole", folder / "out"
@@ -152,7 +153,7 @@ def campaign(spark, folder: Path, cycles: int, seed: int, mib: int, took: dict[s
 
 
 def main() -> int:
-    """Run, print, and say by the exit code whether all holds."""
+    """Run and print; the exit code shows whether everything holds."""
     if sys.argv[1:] == ["victim"]:
         victim()
         return 0

@@ -1,9 +1,9 @@
-"""Many lives of many kinds of fault, side by side: the schedule follows from the seed, each cycle prints one line.
+"""Many lives with many kinds of fault, in parallel. The seed determines the schedule; each cycle prints one line.
 
     main process --(kind, kinds of broker, seed, cycles) per life--> worker processes --a line per cycle--> stdout
                  <------------------counts of the life--------------
-Most of a cycle is waiting (for a reconnect, a time-out), so more lives than cores run at a time. Each worker has a
-network of its own, or else its own range of ports: a broker that is down must find its ports free when it comes back.
+Most of a cycle is waiting (for a reconnect, a timeout), so more lives than cores run at a time. Each worker has its own
+network, or else its own range of ports, so that a restarted broker finds its ports free.
 """
 import itertools
 import multiprocessing
@@ -32,25 +32,26 @@ KINDS: dict[str, type[Fault]] = {kind.name: kind for kind in _KINDS}
 
 @dataclass(frozen=True)
 class Life:
-    """What a worker is to do."""
+    """The task of a worker."""
 
     kind: str
     brokers: tuple[str, str]  # kinds of master and slave
     seed: int
     cycles: int
     folder: Path
-    until: float = float("inf")  # monotonic time at which no further cycle begins
+    # Monotonic time after which no cycle begins.
+    until: float = float("inf")
     plants: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     small: bool = False
 
     def label(self) -> str:
-        """Short, for the lines."""
+        """Return a short label for the output."""
         return f"{self.kind} {'-'.join(self.brokers)} seed {self.seed}"
 
 
 @dataclass
 class Outcome:
-    """What became of a life."""
+    """The result of a life."""
 
     life: Life
     cycles: int = 0
@@ -62,12 +63,13 @@ class Outcome:
 
 
 def run_life(life: Life) -> Outcome:
-    """Run its cycles one after another, until one fails or the time is over. The folder of a good life is removed."""
+    """Run the cycles one after another until one fails or the time is over. The folder of a good life is removed."""
     outcome, begin = Outcome(life), time.monotonic()
     fault = KINDS[life.kind](life.folder, life.seed, life.brokers, life.plants, life.small)
     try:
         _run_cycles(fault, outcome)
-    except Exception as failure:  # whatever it is, the campaign goes on and tells it
+    # the campaign reports any failure, and continues
+    except Exception as failure:
         outcome.failure = f"cycle {outcome.cycles + 1}: {failure}" + (
             "" if isinstance(failure, AssertionError) else f"\n{traceback.format_exc()}")
         print(f"{life.label()} FAILED in {outcome.failure}; the stores: {life.folder}", flush=True)
@@ -99,13 +101,14 @@ def _run_cycles(fault: Fault, outcome: Outcome) -> None:
 def _run_in_worker(run_one, life):
     try:
         return run_one(life)
-    except SystemExit:  # told to end: everything is taken down, and there is nobody to answer
+    # asked to end: all is torn down, and no one waits
+    except SystemExit:
         os._exit(1)
 
 
 def begin_worker(numbers, jobs: int, within: tuple[int, int]) -> None:
-    """In a worker that begins: its network or its ports. If it is told to end, or its campaign is gone, it takes down
-    what it has put up."""
+    """Set up the network or the ports of a new worker. When it is asked to end, or its campaign has died, it tears down
+    everything that it has set up."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     end_with_parent(signal.SIGTERM)
     number = numbers.get()
@@ -116,13 +119,13 @@ def begin_worker(numbers, jobs: int, within: tuple[int, int]) -> None:
 
 
 def lives_of(kinds: list[str], brokers: tuple[str, str], seed: int, cycles: int | None, until: float, folder: Path):
-    """The schedule; `cycles` of each kind in sum, None: no end."""
+    """Yield the schedule, with `cycles` of each kind in total; None: endless."""
     for kind, life_seed, count in turns(kinds, seed, cycles, lambda kind: KINDS[kind].cycles_per_life):
         yield Life(kind, brokers, life_seed, count, folder / f"{kind}-{life_seed}", until)
 
 
 def turns(kinds: list[str], seed: int, cycles: int | None, cycles_per_life):
-    """Kind, seed and cycles of each life: kinds take turns, each life has the next seed."""
+    """Yield kind, seed and cycles of each life: kinds alternate, and each life has the next seed."""
     left = {kind: cycles if cycles is not None else sys.maxsize for kind in kinds}
     for number in itertools.count():
         kind = kinds[number % len(kinds)]
@@ -135,7 +138,7 @@ def turns(kinds: list[str], seed: int, cycles: int | None, cycles_per_life):
 
 
 def run(lives, jobs: int, until: float, run_one=run_life) -> list:
-    """Run lives in `jobs` processes until there is none left or the time is over; their outcomes."""
+    """Run lives in `jobs` processes until none is left or the time is over; return their outcomes."""
     context = multiprocessing.get_context("spawn")
     numbers = context.Queue()
     for number in range(jobs):
@@ -153,7 +156,7 @@ def run(lives, jobs: int, until: float, run_one=run_life) -> list:
 
 
 def summary(outcomes: list[Outcome]) -> str:
-    """A line per kind and mix of brokers, and the failures."""
+    """Return a line per kind and mix of brokers, and the failures."""
     rows: dict[tuple, list[Outcome]] = {}
     for outcome in outcomes:
         rows.setdefault((outcome.life.kind, outcome.life.brokers), []).append(outcome)

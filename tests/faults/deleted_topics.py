@@ -1,9 +1,9 @@
-"""A topic is deleted and made again under eight senders, round after round, with restarts and kills of both brokers.
+"""A topic is deleted and created again under eight senders, round after round, with restarts and kills of both brokers.
 
-SYNC_MASTER and its slave. After each round: all that the last generation of the topic acknowledged is where it was told
-to be, the offsets of each queue are 0 to n-1, and the slave's queues have the same units; after some, and in the end, a
-consumer reads the same from the slave, which has no queue that its master has not. Exit code 1, and the stores stay,
-when that does not hold.
+The brokers are a SYNC_MASTER and its slave. After each round, every acknowledged message of the topic's last generation
+is at its place, the offsets of each queue are 0 to n-1, and the slave's queues have the same units. After some rounds,
+and at the end, a consumer reads the same messages from the slave, which has no other queues than its master. Otherwise
+the exit code is 1, and the stores are kept.
 
     python -m tests.faults.deleted_topics --rounds 200 --seed 1
 """
@@ -28,16 +28,17 @@ from tests.support.wait import wait_until
 TOPIC = "Again"
 DELETE_TOPIC, MOST_QUEUES = 215, 8
 _SUCCESS, _TOPIC_NOT_EXIST, _PULL_NOT_FOUND = 0, 17, 19
-_SYNC_MS = 60_000  # the slave asks for its master's topics each 10 s
+# The slave copies its master's topics every 10 s.
+_SYNC_MS = 60_000
 
-# What happens in a round, and to whom; how often follows from the seed.
+# The events of a round, and the brokers that they happen to. The seed determines how often.
 FAULTS = {"nothing": 6, "stop master": 2, "kill master": 3, "stop slave": 2, "kill slave": 3, "stop both": 1,
           "kill both": 2, "kill master while it deletes": 3}
 MOMENTS = ("before the deletion", "when the topic is gone", "when it is there again")
 
 
 class DeletedTopics:
-    """A pair of brokers in `folder`, and the rounds on it."""
+    """A pair of brokers in `folder`, and the rounds with it."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -48,7 +49,8 @@ class DeletedTopics:
             **common, "brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": self.master.ha_address})
         self.load = TopicLoad(self.master.address, TOPIC, 4)
         self.faults: Counter[str] = Counter()
-        self.rounds = self.checked = 0  # `checked`: acknowledged messages of the last generation of each round
+        # `checked`: acknowledged messages of the last generation of each round.
+        self.rounds = self.checked = 0
 
     def __enter__(self) -> "DeletedTopics":
         self._namesrv.start(BOOT_MS)
@@ -65,7 +67,7 @@ class DeletedTopics:
             server.kill()
 
     def run(self, deep: bool) -> str:
-        """One round; what it was. AssertionError when something does not hold."""
+        """Run one round and describe it. Raise AssertionError if something does not hold."""
         fault = self._rng.choices(list(FAULTS), list(FAULTS.values()))[0]
         moment = self._rng.choice(MOMENTS)
         self.rounds += 1
@@ -90,7 +92,7 @@ class DeletedTopics:
         self.load.go()
         return f"{fault}, {moment}; {self.load.queues} queues, {len(self.load.acknowledged)} acknowledged"
 
-    # What happens.
+    # Events.
 
     def _do(self, fault: str) -> None:
         how, _, who = fault.partition(" ")
@@ -112,7 +114,7 @@ class DeletedTopics:
         try:
             self._ask(DELETE_TOPIC, topic=TOPIC)
         except (OSError, EOFError):
-            return  # it was killed before it could answer
+            return  # killed before it could answer
 
     def _delete(self) -> None:
         answer = self._ask(DELETE_TOPIC, topic=TOPIC)
@@ -128,7 +130,7 @@ class DeletedTopics:
         with RawClient(self.master.address) as client:
             return client.request(code, **fields)
 
-    # What has to hold.
+    # Invariants.
 
     def _check(self, deep: bool) -> None:
         self.master.wait_until_dispatched()
@@ -145,7 +147,7 @@ class DeletedTopics:
             {queue_id: len(own) for queue_id, own in ours.items()}
         wait_until(lambda: self._is_slave_equal(ours), _SYNC_MS, "the same units on the slave")
         if deep:
-            wait_until(lambda: units_now(self.slave) == ours, _SYNC_MS, "no queues of before on the slave")
+            wait_until(lambda: units_now(self.slave) == ours, _SYNC_MS, "no old queues on the slave")
             wait_until(lambda: self._can_read_from_slave(), _SYNC_MS, "the topic on the slave")
             assert read_queues(self.slave) == queues, "a consumer reads other messages from the slave"
 
@@ -161,13 +163,13 @@ class DeletedTopics:
 
 
 def units(broker: Broker) -> dict[int, list]:
-    """(index, unit) of all units of each queue of the topic that has some, from the files."""
+    """Return (index, unit) of all units in the files of each queue of the topic that is not empty."""
     return {queue_id: list(store_compare.units(folder))
             for (topic, queue_id), folder in store_compare.queues_on_disk(broker.store).items() if topic == TOPIC}
 
 
 def units_now(broker: Broker) -> dict[int, list] | None:
-    """The same while queues may go; None when one has."""
+    """Return the units while queues may be deleted; None if one was."""
     try:
         return units(broker)
     except FileNotFoundError:
@@ -175,7 +177,7 @@ def units_now(broker: Broker) -> dict[int, list] | None:
 
 
 def read_queues(broker: Broker) -> dict[int, list[bytes]]:
-    """The bodies in each queue of the topic as a consumer gets them, the offsets being 0 to n-1."""
+    """Return the bodies in each queue of the topic as a consumer gets them, with offsets 0 to n-1."""
     queues: dict[int, list[bytes]] = {}
     with RawClient(broker.address) as client:
         for queue_id in range(MOST_QUEUES):
@@ -183,17 +185,17 @@ def read_queues(broker: Broker) -> dict[int, list[bytes]]:
             while (answer := client.pull(TOPIC, queue_id, len(found))).code == _SUCCESS:
                 records = list(store_compare.records_in(answer.body))
                 assert [record.queue_offset for record in records] == \
-                    list(range(len(found), len(found) + len(records))), f"queue {queue_id} goes on wrongly"
+                    list(range(len(found), len(found) + len(records))), f"queue {queue_id} continues at a wrong offset"
                 found += [record.body for record in records]
             if answer.code != _PULL_NOT_FOUND:
                 assert not found, answer
-                break  # there are no more queues
+                break  # no more queues
             queues[queue_id] = found
     return queues
 
 
 def main() -> int:
-    """Run, print a line per round, and say by the exit code whether all holds."""
+    """Run, and print a line per round; the exit code shows whether everything holds."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.deleted_topics", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
@@ -213,7 +215,7 @@ def main() -> int:
             print(f"round {number}: {told}", flush=True)
     print(f"{life.rounds} rounds hold, {time.monotonic() - begin:.0f} s, seed {options.seed}: "
           f"{len(life.load.acknowledged)} messages acknowledged, {life.checked} of them by a last generation and all "
-          f"readable on master and slave, {sum(life.load.others.values())} answers that were no acknowledgement; "
+          f"readable on master and slave, {sum(life.load.others.values())} answers that were not acknowledgements; "
           + ", ".join(f"{count} x {fault}" for fault, count in sorted(life.faults.items())))
     shutil.rmtree(folder)
     return 0

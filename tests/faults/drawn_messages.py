@@ -1,15 +1,14 @@
-"""Messages of every size that a broker takes, drawn from a seed: what the senders of all campaigns send.
+"""Messages of every size that a broker accepts, drawn from a seed. The senders of all campaigns send them.
 
-Of single messages, and of what batches hold:
+Single messages, and the messages of batches, have:
 
-    bodies      half of them 20 to 3,000 bytes, a third 5 to 30 KB, one in twelve 30 to 300 KB, one in a hundred up to
-                4 MiB; one in thirty is empty, and one in fifteen has a size at which something changes on the way:
-                4 KiB (where a slave foresees frames), 32 KiB (a frame of replication), 64 KiB, 256 KiB, the largest
-    contents    noise, so that bytes at another place are other bytes; one in thirty is full of what looks like records
-                and frames
-    properties  the name and a tag; one in sixteen has a filling, up to the 32,767 bytes that a record can have
+    bodies      half of 20 to 3,000 bytes, a third 5 to 30 KB, one in twelve 30 to 300 KB, one in a hundred up to
+                4 MiB; one in thirty is empty, and one in fifteen has a size at which the processing changes:
+                4 KiB (above it a slave predicts frames), 32 KiB (a frame of replication), 64 KiB, 256 KiB, the largest
+    contents    noise, so that bytes at another place are different; one in thirty is full of fake records and frames
+    properties  the name and a tag; one in sixteen has a filler, up to the 32,767 bytes that a record can have
 
-A message's name is in its KEYS: an empty body has no room for it.
+A message's name is in its KEYS, because an empty body cannot hold it.
 """
 import base64
 import functools
@@ -30,12 +29,13 @@ LARGEST_BODY = 4 << 20
 # A broker adds CLUSTER with its name, and separators.
 LONGEST_PROPERTIES = 32_767 - 64
 _LONGEST_BATCH = 24  # messages
-_LARGEST_BATCH = 512 * KIB  # but for a first message that is larger
+_LARGEST_BATCH = 512 * KIB  # except a larger first message
 _BATCHES = 1 / 8
 _DECOYS = 1 / 30
 _FILLED = 1 / 16
 _NOISE_SIZE = 2 * LARGEST_BODY
-_PART = struct.Struct(">iiiii")  # of a batch: size of all, magic, CRC, flag, size of the body
+# The head of a message in a batch: total size, magic, CRC, flag, size of the body.
+_PART = struct.Struct(">iiiii")
 _DECOY = struct.pack(">qiIIiI", 1 << 20, 200, 200, MESSAGE_MAGIC, 0, BLANK_MAGIC) + b"decoy"
 
 
@@ -60,24 +60,24 @@ class Message:
 
     @property
     def properties(self) -> str:
-        """As they are sent."""
+        """The properties as sent."""
         text = f"KEYS\x01{self.name}\x02TAGS\x01{self.tag}"
         return f"{text}\x02FILLING\x01{self.filling}" if self.filling else text
 
     @property
     def crc(self) -> int:
-        """Of the body and of what the sender said of it: see `crc_of`."""
+        """The CRC of the body and the sender's properties; see `crc_of`."""
         return crc_of(self.body, self.tag, self.filling)
 
 
 def crc_of(body: bytes, tag: str, filling: str) -> int:
-    """CRC of the body, and of a message's own properties behind it."""
+    """Return the CRC of the body followed by the message's own properties."""
     return zlib.crc32(f"{tag} {filling}".encode(), zlib.crc32(body))
 
 
 @dataclass(frozen=True)
 class Request:
-    """What goes to a broker at once: a message, or a batch."""
+    """The contents of one request: a message or a batch."""
 
     topic: str
     queue_id: int
@@ -85,11 +85,11 @@ class Request:
     messages: tuple[Message, ...]
 
     def body(self) -> bytes:
-        """Of the request."""
+        """Return the body of the request."""
         return b"".join(map(_part, self.messages)) if self.code == SEND_BATCH else self.messages[0].body
 
     def fields(self, group: str, queues: int) -> dict[str, object]:
-        """Of its header, by the names that the code wants."""
+        """Return the header fields, with the names of the request code."""
         properties = "" if self.code == SEND_BATCH else self.messages[0].properties
         fields = {"producerGroup": group, "topic": self.topic, "defaultTopic": "TBW102",
                   "defaultTopicQueueNums": queues, "queueId": self.queue_id, "sysFlag": 0,
@@ -106,8 +106,8 @@ def _part(message: Message) -> bytes:
 
 
 class Drawing:
-    """How messages are drawn: bodies of `least` to `largest` bytes; `heavy`: how many of those above 30 KB there are, 1
-    as above; `fixed_size`: all are single messages with bodies of that size, and none has a filling."""
+    """The parameters of drawing: bodies of `least` to `largest` bytes; `heavy`: the share of those above 30 KB, 1 as
+    above; `fixed_size`: all are single messages with bodies of that size and without filler."""
 
     def __init__(self, largest: int = LARGEST_BODY, heavy: float = 1.0, fixed_size: int | None = None, least: int = 0):
         self.least, self.largest = least, largest
@@ -116,8 +116,8 @@ class Drawing:
                          self._large: heavy / 12, self._huge: heavy / 100}
 
     def request(self, rng: random.Random, topics: Sequence[str], queues: int, names: Iterator[str]) -> Request:
-        """A message, or a batch of some, for one of the topics and one of its queues; of a fixed size: the first topic
-        only, whose name takes its part of a record."""
+        """Draw a message or a batch for one of the topics and one of its queues. With a fixed size it is always the
+        first topic, whose name is a part of the record."""
         topic, queue_id = rng.choice(topics), rng.randrange(queues)
         if self._fixed_size is not None:
             message = Message(next(names), self._body(rng, self._fixed_size), "TagA", "")
@@ -138,7 +138,7 @@ class Drawing:
         return Message(next(names), self._body(rng, size), f"Tag{size % 3}", filling)
 
     def _batch(self, rng: random.Random, names: Iterator[str]) -> tuple[Message, ...]:
-        """As many as there is room for; most batches are small."""
+        """Draw a batch with as many messages as fit; most batches are small."""
         left = _log_uniform(rng, min(2000, self.largest), min(_LARGEST_BATCH, self.largest))
         messages: list[Message] = []
         for _ in range(rng.randint(1, _LONGEST_BATCH)):
@@ -147,7 +147,7 @@ class Drawing:
             if left < 0 and messages:
                 break
             messages.append(message)
-        # one that is the largest itself leaves no room for its head
+        # a message of the maximum size leaves no room for its own head
         return tuple(messages) if len(_part(messages[0])) <= self.largest else self._batch(rng, names)
 
     @staticmethod
@@ -160,7 +160,7 @@ class Drawing:
     # Sizes.
 
     def size(self, rng: random.Random) -> int:
-        """Of a body."""
+        """Draw the size of a body."""
         (draw,) = rng.choices(list(self._weights), list(self._weights.values()))
         return max(self.least, min(draw(rng), self.largest))
 
@@ -168,7 +168,7 @@ class Drawing:
         return 0
 
     def _edge(self, rng: random.Random) -> int:
-        """At an edge; or a little below, so that the record, with its head and properties, is at it."""
+        """Draw an edge, or a size a little below it, so that the record with head and properties is at the edge."""
         edge = rng.choice([edge for edge in EDGES if edge <= self.largest])
         if rng.random() < 1 / 30:
             edge = self.largest

@@ -1,7 +1,7 @@
-/* Preloaded into a broker: fsync, fdatasync and msync fail once with EIO, or take long, when a file says so.
+/* Preloaded into a broker: fsync, fdatasync and msync fail once with EIO, or are slow, if a file requests it.
  *
- * FAULTS_SYNC_TRIGGER=<path>: a call on a file below a folder "commitlog" (msync: any) removes <path>, if it is there,
- * and fails with EIO without having written anything. While <path>.slow exists, each such call takes 200 ms more.
+ * FAULTS_SYNC_TRIGGER=<path>: a call on a file below a folder "commitlog" (msync: any) removes <path>, if it exists,
+ * and fails with EIO without having written anything. While <path>.slow exists, each such call takes 200 ms longer.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

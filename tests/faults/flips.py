@@ -1,8 +1,8 @@
-"""A relay between slaves and their master's HA port that flips a bit of what the master sends, where it is asked to.
+"""A relay between slaves and their master's HA port, which flips a chosen bit of the master's stream.
 
-It reads the stream from the format alone (see rmqha/store/ha/ha_transfer.py): frames of 12 bytes, int64 commit log
-offset and int32 size of the body, and the body. Which byte is hit is said by its commit log offset, or is one of the
-header of the frame that brings this offset; so it is hit again when it is sent again.
+It parses the stream by the format alone (see rmqha/store/ha/ha_transfer.py): frames with a header of 12 bytes, int64
+commit log offset and int32 size of the body, and the body. The byte to hit is given by its commit log offset, or is in
+the header of the frame that contains this offset, so it is hit again when it is sent again.
 """
 import math
 import random
@@ -17,12 +17,14 @@ from tests.support.ports import free_ha_port
 
 _HEADER = struct.Struct(">qi")
 _CHUNK = 1 << 18
-_SHORT = 4096  # an answer of a main port that names its HA port
-_BODY_LENGTH = 84  # place in a record of IPv4 hosts
+# Answers of the main port that name its HA port are not longer.
+_SHORT = 4096
+# The place in a record of IPv4 hosts.
+_BODY_LENGTH = 84
 
 
 class Bit(NamedTuple):
-    """Of a record or of a frame's header: the byte, and the bit in it."""
+    """A bit of a record or of a frame's header: the byte, and the bit in it."""
 
     byte: int
     mask: int
@@ -44,7 +46,7 @@ def _topic_end(record: bytes) -> int:
     return _body_end(record) + 1 + record[_body_end(record)]
 
 
-# Places of a record whose damage the record's own checks show; each draws a bit of it.
+# Places of a record that its own checks cover. Each function draws a bit.
 CHECKED: dict[str, Callable[[bytes, random.Random], Bit]] = {
     "size": _in(0, 3),
     "magic": _in(4, 7),
@@ -57,9 +59,9 @@ CHECKED: dict[str, Callable[[bytes, random.Random], Bit]] = {
     "topic length": _behind_body(0, 0),
     "properties length": lambda record, rng: Bit(_topic_end(record) + rng.randrange(2), 1 << rng.randrange(8)),
 }
-# Places that no check of a record covers, and why; the layout of RocketMQ's records has no checksum of them. A slave
-# takes them as they come, and scrubbing compares them with the master's. So it is with the rest of a file after its
-# last record, of which nobody reads more than eight bytes.
+# Places that no check of a record covers, with the reason: RocketMQ's record layout has no checksum for them. A slave
+# accepts them as they arrive, and scrubbing compares them with the master's. The same holds for the rest of a file
+# after its last record, of which only eight bytes are ever read.
 UNCHECKED: dict[str, tuple[str, Callable[[bytes, random.Random], Bit]]] = {
     "queue id": ("any number is a queue's", _in(12, 15)),
     "flag": ("any number is good: it is the user's", _in(16, 19)),
@@ -71,12 +73,12 @@ UNCHECKED: dict[str, tuple[str, Callable[[bytes, random.Random], Bit]]] = {
     "store time": ("clocks go backwards", _in(56, 63)),
     "store host": ("any address is good", _in(64, 71)),
     "reconsume times": ("any number is good", _in(72, 75)),
-    "prepared offset": ("of a message without a transaction nobody reads it", _in(76, 83)),
+    "prepared offset": ("never read in a message without a transaction", _in(76, 83)),
     "topic": ("the CRC is of the body alone", lambda record, _rng: Bit(_body_end(record) + 1, 1)),
     "properties": ("the CRC is of the body alone", lambda record, rng: Bit(
         rng.randrange(_topic_end(record) + 2, len(record)), 1)),
 }
-# Of a frame's header; the slave follows offsets and sizes.
+# Places of a frame's header. The slave checks offsets and sizes.
 HEADER: dict[str, Callable[[random.Random], Bit]] = {
     "frame's offset": lambda rng: Bit(rng.randint(0, 7), 1 << rng.randrange(8)),
     "frame's size": lambda rng: Bit(rng.randint(8, 11), 1 << rng.randrange(8)),
@@ -85,24 +87,25 @@ HEADER: dict[str, Callable[[random.Random], Bit]] = {
 
 @dataclass
 class Flip:
-    """What is done to the byte at commit log `offset`, or to the header of the frame that brings it."""
+    """The damage of the byte at commit log `offset`, or of the header of the frame that contains it."""
 
     offset: int
     mask: int
     header_at: int | None = None  # byte of the header
-    times: float = 1  # math.inf: each time
+    # math.inf: every time.
+    times: float = 1
     hits: int = 0
 
     @classmethod
     def each_time(cls, offset: int, mask: int, header_at: int | None = None) -> "Flip":
-        """Without an end."""
+        """True if the byte is hit every time it is sent."""
         return cls(offset, mask, header_at, math.inf)
 
 
 class Relay:
-    """Listens for slaves, and for the questions that they have for the main port, one below; see `port`.
+    """The relay, which listens for slaves, and on the main port, one below, for their requests; see `port`.
 
-    `flip` may be set at any time. `pause`: nothing goes to slaves. `hold`: who connects waits.
+    `flip` may be set at any time. `pause` sends nothing to slaves; `hold` lets new connections wait.
     """
 
     def __init__(self, ha_port: int, main_port: int | None = None) -> None:
@@ -111,7 +114,8 @@ class Relay:
         self.address = f"127.0.0.1:{self.port}"
         self.flip: Flip | None = None
         self.ended = 0  # connections of slaves
-        self._lock = threading.Lock()  # guards ended, hits of flips, _sockets
+        # Guards ended, hits of flips, and _sockets.
+        self._lock = threading.Lock()
         self._going, self._admitting = threading.Event(), threading.Event()
         self._going.set()
         self._admitting.set()
@@ -128,7 +132,7 @@ class Relay:
         self.close()
 
     def close(self) -> None:
-        """End, with all connections."""
+        """Close the relay and all connections."""
         self._closed = True
         self.go()
         self.admit()
@@ -137,19 +141,19 @@ class Relay:
                 shut(one)
 
     def pause(self) -> None:
-        """Send nothing to slaves."""
+        """Stop sending to slaves."""
         self._going.clear()
 
     def go(self) -> None:
-        """Send again."""
+        """Resume sending."""
         self._going.set()
 
     def hold(self) -> None:
-        """Let slaves that connect wait."""
+        """Let connecting slaves wait."""
         self._admitting.clear()
 
     def admit(self) -> None:
-        """Serve them."""
+        """Serve the waiting slaves."""
         self._admitting.set()
 
     def _keep(self, sock: socket.socket) -> socket.socket:
@@ -178,7 +182,7 @@ class Relay:
                 self.ended += 1
 
     def _serve_questions(self, slave: socket.socket) -> None:
-        """The main port names the HA port, which is here."""
+        """Forward requests to the main port, and put this relay's HA port into the answers."""
         named, here = str(self._target).encode(), str(self.port).encode()
 
         def answers(data: bytes) -> bytes:
@@ -200,9 +204,11 @@ class Relay:
         back.join()
 
     def _frames(self) -> Callable[[bytes], bytes]:
-        """What changes one connection's stream."""
-        pending = b""  # the beginning of a header
-        at, left = 0, 0  # commit log offset of the next byte of a body, and how many are still to come
+        """Return the function that changes the stream of one connection."""
+        # the first part of a header
+        pending = b""
+        # The commit log offset of the next byte of a body, and the number of remaining bytes.
+        at, left = 0, 0
 
         def change(data: bytes) -> bytes:
             nonlocal pending, at, left
@@ -245,23 +251,24 @@ def _pump(source: socket.socket, sink: socket.socket, change: Callable[[bytes], 
         while data := source.recv(_CHUNK):
             sink.sendall(change(data))
     except OSError:
-        return  # the other direction has ended it
+        # the other direction has closed it
+        return
     finally:
         shut(source)
         shut(sink)
 
 
 def shut(sock: socket.socket) -> None:
-    """End both directions, which wakes the threads at them, and close it."""
+    """Shut down both directions, which wakes their threads, and close the socket."""
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # the peer is gone already
+        return  # the peer is already gone
     finally:
         sock.close()
 
 
 def some_size(rng: random.Random) -> int:
-    """A body of 100 bytes to 2 MiB; small ones as often as large ones."""
+    """Draw a size of 100 bytes to 2 MiB, evenly on a logarithmic scale."""
     return int(math.exp(rng.uniform(math.log(100), math.log(2 << 20))))
 

@@ -1,4 +1,4 @@
-"""Rounds: kill a store at a point, open it again, hold it against what was acknowledged."""
+"""Rounds: kill a store at a point, open it again, and compare it with what was acknowledged."""
 import json
 import logging
 import os
@@ -37,27 +37,27 @@ from tests.support import store_compare
 from tests.support.sources import ROOT
 from tests.support.wait import wait_until
 
-# What the processes of a round do: one puts messages until it is killed, the next one opens the store and checks it.
+# The processes of a round: one puts messages until it is killed, the next one opens the store and checks it.
 #
-# Messages tell what they are: a body begins with the message's name, and is filled up from it; its keys are made of
-# it.
+# Messages identify themselves: the body starts with the message's name and is filled with it, and the keys are made
+# from it.
 
 QUEUES = [("A", 0), ("A", 1), ("Ä", 0)]
 PREPARED_TOPIC, DELAYED_TOPIC, GROUP = "Prepared", "Delayed", "g"
 THREADS = 3
-# Store time runs faster, so that the checkpoint covers most of a store that is written within a second.
+# Store time runs faster, so that the checkpoint covers most of a store that is written in a second.
 _MS_PER_PUT = 30
 _HOST = ("127.0.0.1", 10911)
 _MAX_TIME = (1 << 63) - 1
 
 
-# Stores take turns with these: what changes the order of things, or leaves something out.
+# Stores alternate between these variants, which change the order of steps or skip some.
 VARIANTS = [{}, {"dispatchBehindFlush": True}, {"messageIndexSafe": True}, {"preallocateMappedFile": False},
             {"warmMapedFileEnable": True, "flushLeastPagesWhenWarmMapedFile": 1}]
 
 
 def config(root: Path, variant: int) -> MessageStoreConfig:
-    """A store of small files that are flushed all the time."""
+    """Return the configuration of a store with small files that are flushed all the time."""
     return MessageStoreConfig(
         **VARIANTS[variant % len(VARIANTS)],
         storePathRootDir=str(root), flushDiskType=FlushDiskType.SYNC_FLUSH, mappedFileSizeCommitLog=16384,
@@ -66,7 +66,7 @@ def config(root: Path, variant: int) -> MessageStoreConfig:
 
 
 class Process:
-    """One process on `folder`: the store, the consumer offsets beside it, and the list of what was acknowledged."""
+    """One process with `folder`: the store, the consumer offsets, and the list of acknowledged messages."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,18 +80,18 @@ class Process:
         self._stop = threading.Event()
 
     def acknowledge(self, *fields) -> None:
-        """Written with one call, so that it is there once the process is killed; a kill may cut it at a page's end."""
+        """Record messages with one write, so that they survive a kill, which may cut the write at the end of a page."""
         os.write(self._acknowledged, (json.dumps(fields) + "\n").encode())
         self.count += 1
 
     def open(self) -> None:
-        """Load and start."""
+        """Load and start the store."""
         assert self.offsets.load(), "consumer offsets can't be loaded"
         assert self.store.load(), "the store can't be loaded"
         self.store.start()
 
     def run_clock(self) -> None:
-        """Store times go on from the newest of the log."""
+        """Let store times continue from the newest in the log."""
         begin = max((record.store_timestamp for record in store_compare.walk(self.root / "commitlog")), default=0)
         now = max(begin + 1, int(time.time() * 1000))
         ticks = iter(range(now, now + 10_000_000, _MS_PER_PUT))
@@ -130,7 +130,8 @@ class Process:
         if kind < 0.05:
             msg.topic, msg.sys_flag = PREPARED_TOPIC, sys_flags.TRANSACTION_PREPARED_TYPE
         elif kind < 0.08:
-            msg.topic = DELAYED_TOPIC  # delivered again at once or late, as the store's clock has it
+            # Delivered at once or later, depending on the store's clock.
+            msg.topic = DELAYED_TOPIC
             msg.put_property(PROPERTY_DELAY_TIME_LEVEL, "18")
             msg.properties_string = message_properties2string(msg.properties)
         result = self.store.put_message(msg)
@@ -151,12 +152,13 @@ class Process:
                 self.acknowledge(name, topic, queue_id, result.append_message_result.logics_offset + index)
 
     def _put_rows(self, names: list[str], rng: random.Random) -> None:
-        """Several messages that need nothing but to be appended, each for a queue of its own."""
+        """Put several messages that only need to be appended, each to its own queue."""
         messages = [make_message(name, *rng.choice(QUEUES), rng.choice([40, 300, 900])) for name in names]
         result = self.store.put_rows([row_of(msg) for msg in messages], host_to_bytes(_HOST))
         if result is None:
             return
-        result.status.get(90_000)  # whatever it is: they are in the log, at a file's end the first of them
+        # any: they are in the log, or at a file's end only the first
+        result.status.get(90_000)
         for name, msg, offset in zip(names, messages, result.queue_offsets):
             self.acknowledge(name, msg.topic, msg.queue_id, offset)
 
@@ -170,7 +172,7 @@ class Process:
 
 
 def make_message(name: str, topic: str, queue_id: int, size: int) -> MessageExtBrokerInner:
-    """A message with two keys and a tag."""
+    """Return a message with two keys and a tag."""
     msg = MessageExtBrokerInner(topic, body_of(name, size))
     msg.queue_id, msg.born_host, msg.store_host = queue_id, _HOST, _HOST
     msg.born_timestamp = 1_600_000_000_000
@@ -182,7 +184,7 @@ def make_message(name: str, topic: str, queue_id: int, size: int) -> MessageExtB
 
 
 def row_of(msg: MessageExtBrokerInner) -> MessageRow:
-    """A message as the express lane hands it to the store."""
+    """Return a message as the express lane hands it to the store."""
     properties = msg.properties_string.encode()
     tail = message_layout.encode_topic(msg.topic) + message_layout.SHORT.pack(len(properties)) + properties
     return MessageRow(msg.topic, msg.queue_id, f"{msg.topic}-{msg.queue_id}",
@@ -191,13 +193,13 @@ def row_of(msg: MessageExtBrokerInner) -> MessageRow:
 
 
 def body_of(name: str, size: int) -> bytes:
-    """`size` bytes that begin with the name."""
+    """Return `size` bytes that begin with the name."""
     unit = name.encode() + b"|"
     return (unit * (size // len(unit) + 1))[:max(size, len(unit))]
 
 
 def be_killed(folder: Path, point_name: str, passage: int, seed: int) -> None:
-    """Run with a point planted. Comes back only when the point was not passed."""
+    """Run with a planted point. Returns only if the point was not passed."""
     point = POINTS[point_name]
     trap = Trap(passage, lambda: (folder / "killed").write_text(point_name))
     point.plant(trap)
@@ -218,7 +220,7 @@ def be_killed(folder: Path, point_name: str, passage: int, seed: int) -> None:
 
 
 def check(folder: Path) -> int:
-    """Open a killed store, and hold everything against what was acknowledged; the number of records."""
+    """Open a killed store, and compare everything with what was acknowledged; return the number of records."""
     process = Process(folder)
     process.open()
     store, acknowledged = process.store, read_acknowledged(folder)
@@ -231,7 +233,7 @@ def check(folder: Path) -> int:
         result = store.put_message(make_message(name, topic, queue_id, 40))
         assert result.is_ok, result
         offset = result.append_message_result.logics_offset
-        assert offset == last, f"{topic}-{queue_id}: the next put got {offset}, {last} was due"
+        assert offset == last, f"{topic}-{queue_id}: the next put got {offset}, expected {last}"
         process.acknowledge(name, topic, queue_id, offset)
     wait_until(lambda: store.dispatch_behind_bytes() <= 0, 60_000, "everything dispatched")
     records = list(store_compare.walk(process.root / "commitlog"))
@@ -250,7 +252,7 @@ def _cut_torn_line(fd: int) -> None:
 
 
 def read_acknowledged(folder: Path) -> list[list]:
-    """[name, topic, queue id, offset] of each message, and of the consumer offsets under the name "offset"."""
+    """Return [name, topic, queue id, offset] of each message, and of the consumer offsets under the name "offset"."""
     file = folder / "acknowledged"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -307,10 +309,10 @@ def _check_queues(root: Path) -> None:
         assert first == 0, f"{key} begins at {first}"
 
 
-# Rounds: kill a store at a point, open it again, hold it against what was acknowledged.
+# Rounds: kill a store at a point, open it again, compare it with what was acknowledged.
 #
-# One Python process has imported everything and has a single thread; it forks a fresh process for each step, which is
-# as clean as a new one and is there at once.
+# One Python process has imported everything and has a single thread. It forks a fresh process for each step, which is
+# as clean as a new one and starts at once.
 #
 #     test --a line per step--> nursery --fork--> process that is killed, or that checks
 #          <-------result------         <--wait--
@@ -319,13 +321,13 @@ NOT_PASSED = 3
 FAILED = 4
 _STEP_TIMEOUT_S = 100
 _LOG_SHOWN = 6000  # characters
-# A point of the recovery may find nothing to do in what the kill before it left.
+# A point of the recovery may have nothing to do after the kill before it.
 _TRIES = 8
 
 
 @dataclass
 class Outcome:
-    """How a round ended: `failure` is empty when everything holds."""
+    """The result of a round. `failure` is empty if everything holds."""
 
     point: str
     seed: int
@@ -342,7 +344,7 @@ class Nursery:
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, step: str, folder: Path, *arguments) -> tuple[int, str]:
-        """Run one step in `folder`; its exit code (negative: the signal), and what it said."""
+        """Run one step in `folder`; return its exit code (negative: the signal) and its output."""
         self._process.stdin.write(json.dumps([step, str(folder), *arguments]) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -351,16 +353,16 @@ class Nursery:
         return code, said
 
     def close(self) -> None:
-        """End it; idempotent."""
+        """End the process; idempotent."""
         self._process.stdin.close()
         self._process.wait(_STEP_TIMEOUT_S)
         self._process.stdout.close()
 
 
 class Rounds:
-    """Rounds on one store after another: a store that failed, or has grown large, is left for a new one.
+    """Rounds on one store after another: a store that failed or has grown large is replaced by a new one.
 
-    `variant`: which of workload.VARIANTS the first store is; each next one is the next.
+    `variant`: the index of the first store's variant; each new store has the next one.
     """
 
     MAX_RECORDS = 800
@@ -381,7 +383,7 @@ class Rounds:
         return store
 
     def run(self, point: Point, seed: int) -> Outcome:
-        """Kill at `point`, then check. The passage follows from the seed."""
+        """Kill at `point`, then check. The seed determines the passage."""
         rng = random.Random(f"{point.name} {seed}")
         outcome = Outcome(point.name, seed, rng.randint(1, point.reach))
         outcome.failure = self._kill(point, outcome.passage, seed, rng)
@@ -398,7 +400,7 @@ class Rounds:
         return outcome
 
     def _kill(self, point: Point, passage: int, seed: int, rng: random.Random) -> str:
-        """Empty when the process was killed where it should be."""
+        """Return an empty text if the process was killed at the right point, else the reason."""
         if point.first is None:
             return self._kill_once(point, passage, seed)
         failure = ""
@@ -424,7 +426,7 @@ class Rounds:
 
 
 def _end_of(log_file: Path) -> str:
-    """What the last step logged; of a long log its complaints, with their stacks, and its last lines."""
+    """Return the last step's log; of a long one only the warnings and errors, with their stacks, and the last lines."""
     if not log_file.exists():
         return "nothing"
     step = log_file.read_text("utf-8", "replace").rpartition("=== ")[2]
@@ -436,7 +438,7 @@ def _end_of(log_file: Path) -> str:
 
 
 def _in_child(step: Callable, folder: Path, arguments: list, answer: int) -> None:
-    """The forked process: never comes back."""
+    """Run the forked process. Never returns."""
     code = FAILED
     try:
         signal.alarm(_STEP_TIMEOUT_S)
@@ -454,7 +456,7 @@ def _in_child(step: Callable, folder: Path, arguments: list, answer: int) -> Non
 
 
 def _serve() -> None:
-    """The nursery: a line in, a process, a line out."""
+    """Run the nursery: for each line of input one process and one line of output."""
     steps = {"be_killed": be_killed, "check": check}
     for line in sys.stdin:
         name, folder, *arguments = json.loads(line)

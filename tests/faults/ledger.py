@@ -31,7 +31,7 @@ _RUN = ("rmqha", "tests")
 
 @dataclass(frozen=True)
 class Entry:
-    """A line."""
+    """A line of the ledger."""
 
     commit: str
     kind: str
@@ -43,7 +43,7 @@ class Entry:
 
 
 class NoHistoryError(Exception):
-    """There is no git history here that says what has changed since a commit."""
+    """No git history is available that says what has changed since a commit."""
 
 
 def _git(root: Path, *words: str) -> subprocess.CompletedProcess:
@@ -71,7 +71,7 @@ def _c_part(part: re.Match[str]) -> str:
     return part[1] or ("\n" if "\n" in _C_COMMENT.sub("", part[0]) else " ")  # lines matter to the preprocessor
 
 
-_TWO_WORDS = re.compile(r"[A-Za-z]{2,}[,:;.)']? [\"'(]?[A-Za-z]")  # of a text for people
+_TWO_WORDS = re.compile(r"[A-Za-z]{2,}.* .*[A-Za-z]{2,}", re.DOTALL)  # of a text for people
 
 
 class _WithoutMessages(ast.NodeTransformer):
@@ -107,14 +107,14 @@ def code_of(name: str, text: str) -> str:
 
 
 def present_commit(root: Path = ROOT) -> str:
-    """Of the checkout; "+" behind it when something below `_RUN`, but for the ledger, is not committed."""
+    """Return the checkout's commit, with a "+" when something below `_RUN`, except the ledger, is not committed."""
     changed = [line for line in _asked(root, "status", "--porcelain", "-uall", "--", *_RUN).splitlines()
                if not line.endswith(LEDGER.name)]
     return _asked(root, "rev-parse", "--short=7", "HEAD") + ("+" if changed else "")
 
 
 class History:
-    """Which commits have the code that is covered as the files of a checkout have it now."""
+    """The commits whose covered code is the same as in the files of a checkout."""
 
     def __init__(self, root: Path = ROOT):
         self._root = root
@@ -122,13 +122,15 @@ class History:
             raise NoHistoryError(f"{root} is not the top of a checkout")
         if _asked(root, "rev-parse", "--is-shallow-repository") == "true":
             raise NoHistoryError("the checkout is shallow: it has no old commits")
-        # git's diff does not look at files that it does not know
+        # git diff ignores files that are not tracked.
         self._has_new_files = bool(_asked(root, "ls-files", "--others", "--exclude-standard", "--", *COVERED))
         self._known: dict[str, bool] = {}  # commit -> whether it has
 
     def is_valid(self, entry: "Entry") -> bool:
-        """Whether a line counts: nothing that is covered differs between its commit and the files. What a tree with
-        changes had is not known, and neither is a commit that is not in this history: such lines are void."""
+        """Return whether a line counts: no covered code differs between its commit and the files.
+
+        The code of a tree with changes is unknown, and so is a commit that is not in this history: such lines are void.
+        """
         commit = entry.commit
         if self._has_new_files or commit.endswith("+"):
             return False
@@ -149,7 +151,7 @@ class History:
 
 
 def append(entries: Iterable[Entry], ledger: Path = LEDGER) -> None:
-    """Add lines at the end; the first ever brings the headings."""
+    """Append lines; write the headings first if the file is new."""
     new = not ledger.exists()
     with open(ledger, "a", encoding="utf-8") as file:
         if new:
@@ -158,19 +160,19 @@ def append(entries: Iterable[Entry], ledger: Path = LEDGER) -> None:
 
 
 def read(ledger: Path = LEDGER) -> list[Entry]:
-    """All lines. ValueError with the line's number for a malformed one."""
+    """Return all lines; raise ValueError with the number of a malformed one."""
     entries = []
     for number, line in enumerate(ledger.read_text("utf-8").splitlines()[1:], 2):
         parts = line.split("\t")
         try:
             entries.append(Entry(*parts[:3], *map(int, parts[3:])))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{ledger}:{number}: {line!r} is no entry: {error}") from None
+            raise ValueError(f"{ledger}:{number}: {line!r} is not a valid entry: {error}") from None
     return entries
 
 
 def sums(entries: Iterable[Entry], voided: int = 0) -> str:
-    """A table of lines that count: what was done with which brokers, over all commits; and how many are void."""
+    """Return a table of the lines that count, by kind and brokers, over all commits, and the number of void lines."""
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry.kind, entry.brokers), []).append(entry)
@@ -185,13 +187,13 @@ def sums(entries: Iterable[Entry], voided: int = 0) -> str:
         rows = ["No campaign has run on this version yet."]
     if voided:
         folders = ", ".join(f"`{folder}/`" for folder in COVERED[:-1]) + f" or `{COVERED[-1]}/`"
-        rows += ["", f"Of the ledger's runs {voided} are void: code below {folders} has changed since, or they ran "
-                     "code that is in no commit."]
+        rows += ["", f"Of the ledger's runs, {voided} are void: code below {folders} has changed since, or they ran "
+                     "code that was never committed."]
     return "\n".join(rows)
 
 
 def with_sums(page: str, entries: Iterable[Entry], history: History) -> str:
-    """The page with its table made from the lines that count."""
+    """Return the page with its table made from the lines that count."""
     head, begin, rest = page.partition(BEGIN)
     _old, end, tail = rest.partition(END)
     if not begin or not end:
@@ -206,7 +208,7 @@ def with_sums(page: str, entries: Iterable[Entry], history: History) -> str:
 
 
 def main() -> int:
-    """Write the page; 1, and the page stays as it is, where there is no history."""
+    """Write the page; return 1, and leave the page as it is, if there is no history."""
     try:
         history = History()
     except NoHistoryError as failure:

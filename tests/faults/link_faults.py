@@ -1,4 +1,4 @@
-"""Faults of the link between master and slave: cuts, proxies, and peers that lie."""
+"""Faults of the link between master and slave: cuts, proxies, and lying peers."""
 import os
 import random
 import socket
@@ -12,13 +12,13 @@ from tests.faults.pair import BOOT_MS, Fault, Pair
 from tests.support import store_compare
 from tests.support.ports import free_ha_port
 
-# Cuts of the link between master and slave: cable out, packets lost one way or both, resets, a slow link.
+# Cuts of the link between master and slave: cable out, packets lost in one or both directions, resets, a slow link.
 
 
 class Link(Fault):
-    """One cycle: some acknowledgements, a cut under load for a while, and the whole verdict after it is healed.
+    """One cycle: some acknowledgements, a cut under load for a while, and all checks after it is healed.
 
-    Both brokers live through all cycles: at the end they hold no more descriptors and threads than after the first.
+    Both brokers survive all cycles: at the end they hold no more descriptors and threads than after the first.
     """
 
     name = "link"
@@ -55,7 +55,8 @@ class Link(Fault):
         pair, rng, net = self.pair, self.rng, self._network
         kinds = ["down", "slow", *(["to-slave", "to-master", "both", "reset"] if network.can_drop() else [])]
         kind = rng.choice(kinds)
-        seconds = rng.uniform(4, 7) if rng.random() < 0.1 else rng.uniform(0.05, 2)  # a few outlast the housekeeping
+        # A few cuts are longer than the housekeeping interval.
+        seconds = rng.uniform(4, 7) if rng.random() < 0.1 else rng.uniform(0.05, 2)
         self.load()
         try:
             if kind == "down":
@@ -79,19 +80,21 @@ class Link(Fault):
         self._network.close()
 
 
-# A proxy between slave and master that delays, sends byte by byte, stands still, or resets within a frame.
+# A proxy between slave and master that delays, sends byte by byte, stalls, or resets within a frame.
 
 _CHUNK = 64 * 1024
-_SLOW = 10 * 1024  # bytes of a tenth of a second
-_DRIPPED = 4000  # bytes of one connection that go one by one; then whole chunks again
+# Bytes per tenth of a second.
+_SLOW = 10 * 1024
+# Bytes of a connection that are sent one by one; then whole chunks again.
+_DRIPPED = 4000
 
 
 class Proxy:
-    """Forwards connections to `target`; `mode` may be changed at any time.
+    """A proxy that forwards connections to `target`. `mode` may be changed at any time.
 
-    Modes: pass, delay (each chunk comes `delay_s` late), drip (1-byte segments), stall (nothing goes to the slave),
-    deaf (nothing goes to the master), mute (nothing goes either way), slow (100 KiB/s to the slave), tear (after
-    `tear_after` bytes to the slave both sides are reset; then pass).
+    Modes: pass, delay (each chunk is `delay_s` late), drip (1-byte segments), stall (nothing is sent to the slave),
+    deaf (nothing is sent to the master), mute (nothing is sent in either direction), slow (100 KiB/s to the slave),
+    tear (after `tear_after` bytes to the slave both sides are reset; then pass).
     """
 
     def __init__(self, target: tuple[str, int]):
@@ -106,7 +109,7 @@ class Proxy:
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def close(self) -> None:
-        """End; connections end with the brokers."""
+        """Stop accepting connections. Open ones end with the brokers."""
         self._stopped.set()
         self._listener.close()
 
@@ -146,7 +149,7 @@ class Proxy:
                 shut(one)
 
     def _forward(self, sink: socket.socket, data: bytes, to_slave: bool) -> bool:
-        """False when the connection is to be torn."""
+        """Forward a chunk. Return False if the connection is to be torn."""
         if self.mode == "delay":
             time.sleep(self.delay_s)
         if self.mode == "tear" and to_slave:
@@ -169,7 +172,7 @@ class Proxy:
 
 
 def _reset(sock: socket.socket) -> None:
-    """RST instead of FIN."""
+    """Close with RST instead of FIN."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         shut(sock)
@@ -178,7 +181,7 @@ def _reset(sock: socket.socket) -> None:
 
 
 class ThroughProxy(Fault):
-    """One cycle: some acknowledgements, a mode of the proxy under load for a while, and the whole verdict."""
+    """One cycle: some acknowledgements, a mode of the proxy under load for a while, and all checks."""
 
     name = "proxy"
     cycles_per_life = 25
@@ -210,7 +213,7 @@ class ThroughProxy(Fault):
 
     @staticmethod
     def _tear_after(rng: random.Random) -> int:
-        """In a header, right behind it, or anywhere in a body, small or large."""
+        """Draw a place in a header, right after it, or anywhere in a small or large body."""
         return rng.choice([rng.randint(1, 11), 12, rng.randint(13, 3000), rng.randint(3000, 300_000)])
 
     def close(self) -> None:
@@ -219,15 +222,15 @@ class ThroughProxy(Fault):
             self._proxy.close()
 
 
-# Peers on the master's HA port that report offsets which the master never had, while the real slave stands still.
+# Peers on the master's HA port that report offsets which the master never had, while the real slave is stopped.
 
 _REPORT = struct.Struct(">q")
 _ANSWERS = 12
 
 
 class Liars(Fault):
-    """One cycle: the slave stands (its connection lives), peers lie, messages are sent: none may be acknowledged that
-    the slave has not."""
+    """One cycle: the slave is stopped (its connection lives), peers lie, and messages are sent. None may be
+    acknowledged that the slave does not have."""
 
     name = "liars"
     master_of_rmqha_only = True

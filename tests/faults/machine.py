@@ -1,4 +1,4 @@
-"""One machine of a simulated pair: its disk, its store without threads, and what must be there whatever happens."""
+"""One machine of a simulated pair: its disk, its store without threads, and the data that must survive."""
 from __future__ import annotations
 
 import functools
@@ -24,46 +24,47 @@ from rmqha.store.results import PutMessageResult, PutMessageStatus
 from tests.store.support import batch, config, message
 from tests.support import store_compare
 
-# A folder with two contents: what the page cache has (the files themselves) and what was forced to the disk.
+# A folder with two contents: that of the page cache (the files themselves) and that forced to the disk.
 #
-# While a SyncedDisk is in use, each `os.fsync` and `os.fdatasync` of a file in its folder notes what the file holds,
-# and that of a folder which names it has. A loss of power goes back to that, plus whatever the kernel happened to have
-# written besides: any later sectors of each file, any later names of each folder.
+# While a SyncedDisk is in use, each `os.fsync` and `os.fdatasync` of a file in its folder records the file's content,
+# and that of a folder records its names. A loss of power returns to that, plus anything that the kernel happened to
+# have written: any later sectors of each file, any later names of each folder.
 
 SECTOR = 512
 PAGE = 4096
 
 
 class PowerCut(BaseException):
-    """The machine stops in the middle of a sync. No Exception: nobody may catch it on the way."""
+    """A stop of the machine in the middle of a sync. Not an Exception, so that the store does not catch it."""
 
 
 class NothingByChance(random.Random):
-    """Chance under which nothing reaches the disk that was not forced to it."""
+    """A source of chance with which only forced data reaches the disk."""
 
     def choice(self, seq):
-        """The first: no sector, the length and the names that were synced."""
+        """Return the first option: no sector, the synced length, the synced names."""
         return seq[0]
 
     def random(self) -> float:
-        """Never less than any chance."""
+        """Return a number that is not less than any probability."""
         return 1.0
 
 
 class EverythingByChance(NothingByChance):
-    """Chance under which all that was written reaches the disk."""
+    """A source of chance with which all written data reaches the disk."""
 
     def choice(self, seq):
-        """The last."""
+        """Return the last option."""
         return seq[-1]
 
     def random(self) -> float:
-        """Less than any chance."""
+        """Return a number that is less than any probability."""
         return -1.0
 
 
 class _File(NamedTuple):
-    fd: int  # held open, so that the number of its inode is not given to another file
+    # Held open, so that its inode number is not reused.
+    fd: int
     synced: bytes
 
 
@@ -73,9 +74,9 @@ class _Image(NamedTuple):
 
 
 class SyncedDisk:
-    """The disk below `root`, which is on it for good. Inode numbers are the identity of files and folders.
+    """The disk below `root`, a folder that always survives. Inode numbers identify files and folders.
 
-    `journaled`: as ext4 and XFS do, to sync a new file brings its name to the disk, too; POSIX promises no such thing.
+    `journaled`: a sync of a new file also writes its name, as on ext4 and XFS. POSIX does not promise that.
     """
 
     def __init__(self, root: Path, journaled: bool = False) -> None:
@@ -84,15 +85,18 @@ class SyncedDisk:
         self.root.mkdir(parents=True, exist_ok=True)
         self._prefix = str(self.root)
         self._files: dict[int, _File] = {}
-        self._folders: dict[int, tuple[int, dict[str, int]]] = {}  # descriptor, and the names that are on the disk
-        self.is_cut = False  # a PowerCut was raised since the power was there
-        self.syncs_left: int | None = None  # PowerCut at the sync behind so many; None: never
+        # Descriptor, and the names that are on the disk.
+        self._folders: dict[int, tuple[int, dict[str, int]]] = {}
+        # True if a PowerCut was raised since the last start.
+        self.is_cut = False
+        # The number of syncs before a PowerCut; None: no PowerCut.
+        self.syncs_left: int | None = None
         self.note_all()
 
-    # What reaches the disk.
+    # Writes to the disk.
 
     def note_all(self) -> None:
-        """Everything is on the disk as it is now."""
+        """Record the current content of all files and folders as on the disk."""
         self.close()
         for folder, _folders, names in os.walk(self.root):
             self._note_folder(_open_folder(folder), own=True)
@@ -100,7 +104,7 @@ class SyncedDisk:
                 self._note_file(os.open(os.path.join(folder, name), os.O_RDONLY), own=True)
 
     def close(self) -> None:
-        """Let go of all descriptors."""
+        """Close all descriptors."""
         for file in self._files.values():
             os.close(file.fd)
         for fd, _names in self._folders.values():
@@ -109,12 +113,12 @@ class SyncedDisk:
         self._folders.clear()
 
     def holds(self, fd: int) -> bool:
-        """Whether `fd` is of a file or folder of this disk."""
+        """Return whether `fd` belongs to a file or folder of this disk."""
         path = os.readlink(f"/proc/self/fd/{fd}")
         return path.startswith(self._prefix) and path[len(self._prefix):len(self._prefix) + 1] in ("", os.sep)
 
     def sync(self, fd: int) -> None:
-        """`fd` was forced to the disk."""
+        """Record that `fd` was forced to the disk."""
         if self.syncs_left is not None and not os.readlink(f"/proc/self/fd/{fd}").endswith(f"{os.sep}lock"):
             if self.syncs_left == 0:
                 self.is_cut = True
@@ -128,14 +132,14 @@ class SyncedDisk:
     def _note_file(self, fd: int, own: bool = False) -> None:
         inode = os.fstat(fd).st_ino
         known = self._files.get(inode)
-        # opened anew: a duplicate would keep its locks
+        # opened again: a duplicate would keep its locks
         held = known.fd if known is not None else fd if own else os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
         self._files[inode] = _File(held, _content(held))
         if self.journaled and not own and known is None:
             self._note_names_of(Path(os.readlink(f"/proc/self/fd/{fd}")))
 
     def _note_names_of(self, path: Path) -> None:
-        """The journal brings a new file's name, and those of new folders above it, to the disk with the file."""
+        """Record a new file's name, and those of new folders above it: the journal writes them with the file."""
         if path.exists() and path != self.root:
             number, folder = path.stat().st_ino, _open_folder(str(path.parent))
             inode = os.fstat(folder).st_ino
@@ -153,7 +157,7 @@ class SyncedDisk:
         self._folders[inode] = held, _names(fd)
 
     def write_back(self, rng: random.Random) -> None:
-        """Some of what was not forced reaches the disk by chance, as when the kernel writes pages back."""
+        """Let some unforced data reach the disk by chance, as when the kernel writes pages back."""
         for inode, file in list(self._files.items()):
             if rng.random() < 0.3:
                 self._files[inode] = _File(file.fd, _mixed(file.synced, _content(file.fd), rng))
@@ -161,10 +165,10 @@ class SyncedDisk:
             if rng.random() < 0.3:
                 self._folders[inode] = fd, _mixed_names(names, _names(fd), rng)
 
-    # What is left of it.
+    # A loss of power.
 
     def lose_power(self, rng: random.Random) -> None:
-        """Only what is on the disk stays, and what was on its way there by chance. No file may be in use."""
+        """Keep only the data on the disk, and by chance some that was on its way there. No file may be in use."""
         image = _Image({}, [])
         self._take_folder("", os.stat(self.root).st_ino, rng, image)
         self.syncs_left, self.is_cut = None, False
@@ -193,7 +197,7 @@ class SyncedDisk:
 
 @contextmanager
 def in_use(*disks: SyncedDisk) -> Iterator[None]:
-    """`os.fsync` and `os.fdatasync` of this process go to `disks`; those of other files are left out."""
+    """Send `os.fsync` and `os.fdatasync` of this process to `disks`; skip those of other files."""
     real = os.fsync, os.fdatasync
 
     def sync(fd: int) -> None:
@@ -229,7 +233,7 @@ def _names_in(folder: Path) -> dict[str, int]:
 
 
 def _mixed(synced: bytes, now: bytes, rng: random.Random) -> bytes:
-    """`synced`, with any of the sectors in which `now` is other."""
+    """Return `synced` with any of the sectors in which `now` differs."""
     if synced == now:
         return now
     chance, unit = rng.choice((0.0, 0.2, 0.5, 0.8, 1.0)), rng.choice((SECTOR, SECTOR, PAGE))
@@ -242,7 +246,7 @@ def _mixed(synced: bytes, now: bytes, rng: random.Random) -> bytes:
 
 
 def _mixed_names(synced: dict[str, int], now: dict[str, int], rng: random.Random) -> dict[str, int]:
-    """The names of `synced`, with any of the changes that lead to `now`."""
+    """Return the names of `synced` with any of the changes that lead to `now`."""
     if synced == now:
         return now
     mixed, chance = dict(synced), rng.choice((0.0, 0.5, 1.0))
@@ -255,11 +259,11 @@ def _mixed_names(synced: dict[str, int], now: dict[str, int], rng: random.Random
     return mixed
 
 
-# A store without threads: what its services do, they do when they are told to, on the caller's thread.
+# A store without threads: its services work only when they are called, on the caller's thread.
 
 
 class SteppedStore(DefaultMessageStore):
-    """`open`, then any of the steps, then `shutdown` (the real one) or `kill`."""
+    """A store without threads: `open`, then any of the steps, then `shutdown` (the real one) or `kill`."""
 
     def __init__(self, config: MessageStoreConfig) -> None:
         super().__init__(config, None, None, _broker_config())
@@ -286,7 +290,7 @@ class SteppedStore(DefaultMessageStore):
         reput.shutdown = lambda *_: self._dispatch_all(0)
         self._add_schedule_task = _nothing
 
-    # What the services do.
+    # The work of the services.
 
     def _make_files(self) -> None:
         service = self.allocate_mapped_file_service
@@ -303,7 +307,7 @@ class SteppedStore(DefaultMessageStore):
         return self.reput_message_service.behind() <= 0
 
     def dispatch(self, up_to: int | None = None) -> None:
-        """ReputMessageService: everything, or what lies before an offset."""
+        """Do the work of ReputMessageService: for the whole log, or up to an offset."""
         self._dispatch_limit = up_to
         try:
             self.reput_message_service.do_reput()
@@ -311,11 +315,11 @@ class SteppedStore(DefaultMessageStore):
             self._dispatch_limit = None
 
     def commit_buffers(self, least_pages: int) -> None:
-        """CommitRealTimeService: one round."""
+        """Do one round of CommitRealTimeService."""
         self.commit_log.commit_log_service._commit(least_pages)
 
     def flush_log(self, least_pages: int = 0) -> None:
-        """GroupCommitService or FlushRealTimeService: one round."""
+        """Do one round of GroupCommitService or FlushRealTimeService."""
         service = self.commit_log.flush_commit_log_service
         if isinstance(service, GroupCommitService):
             service._swap_requests()
@@ -324,22 +328,22 @@ class SteppedStore(DefaultMessageStore):
             service.flush(least_pages)
 
     def flush_queues(self, thoroughly: bool) -> None:
-        """FlushConsumeQueueService: one round."""
+        """Do one round of FlushConsumeQueueService."""
         service = self.flush_consume_queue_service
         service._last_flush_ms = 0.0 if thoroughly else float("inf")
         service._try_flush(1)
 
-    # Beginning and end.
+    # Start and end.
 
     def open(self) -> bool:
-        """Recover and start; False when it can't be used."""
+        """Recover and start the store. Return False if it cannot be used."""
         if not self.load():
             return False
         self.start()
         return True
 
     def kill(self) -> None:
-        """The process is gone: nothing is flushed, said or tidied up."""
+        """End like a killed process: without flushing, logging or cleanup."""
         if self.store_checkpoint is not None:
             self.store_checkpoint.flush = _nothing
         for request in self.allocate_mapped_file_service._request_table.values():
@@ -352,32 +356,32 @@ class SteppedStore(DefaultMessageStore):
 
 @functools.cache
 def _broker_config() -> BrokerConfig:
-    """One for all: to look for this machine's address takes longer than to open a store."""
+    """Return one configuration for all: finding this machine's address takes longer than opening a store."""
     return BrokerConfig()
 
 
 class _Later:
-    """FlushIndexFileThread: what was handed to it waits until it is told."""
+    """FlushIndexFileThread without a thread: submitted files wait for `run`."""
 
     def __init__(self) -> None:
         self._waiting: list[Callable[[], None]] = []
 
     def submit(self, flush: Callable[..., None], *args: object) -> None:
-        """Flush this file later."""
+        """Add a file to flush later."""
         self._waiting.append(lambda: flush(*args))
 
     def run(self) -> None:
-        """Flush what waits."""
+        """Flush the waiting files."""
         while self._waiting:
             self._waiting.pop(0)()
 
     def shutdown(self) -> None:
-        """The store closes."""
+        """Flush the waiting files when the store closes."""
         self.run()
 
 
 class Clock:
-    """What `time.time_ns` says."""
+    """The simulated `time.time_ns`."""
 
     def __init__(self, rng: random.Random) -> None:
         self.now_ms = 1_600_000_000_000 + rng.randrange(1_000_000)
@@ -395,7 +399,7 @@ def _last_round_of(service: ServiceThread) -> Callable[..., None]:
 
 
 def _nothing(*_args: object) -> None:
-    """A service that has no thread."""
+    """Replace a method of a service that has no thread."""
 
 
 # One machine of a simulated pair: its disk, its store, and what must be there whatever happens.
@@ -403,16 +407,17 @@ def _nothing(*_args: object) -> None:
 __all__ = ["Clock", "Machine", "Wrong"]
 
 _TOPICS = ("T", "U", "VeryLongTopicName" * 3)
-_HEAD = 91  # bytes of a record without body, topic and properties
+# The size of a record without body, topic and properties.
+_HEAD = 91
 _HOST = bytes(8)
 
 
 class Wrong(AssertionError):
-    """Something that was acknowledged, or written, is not as it must be."""
+    """An error: acknowledged or written data is not as it must be."""
 
 
 class Machine:
-    """`history` is what the log has held: of it, what is still there must be the same. Offsets are those of the log."""
+    """A machine. `history` is all that the log has held; the remaining part must not change. Offsets are the log's."""
 
     def __init__(self, root: Path, role: BrokerRole, keys: dict[str, object], rng: random.Random,
                  journaled: bool = False) -> None:
@@ -421,16 +426,21 @@ class Machine:
         self.role = role
         self._config = config(root, brokerRole=role, **keys)
         self.store: SteppedStore | None = None
-        self.maps = 1000  # files of consume queues that may be mapped at a time
+        # The maximum number of mapped consume queue files.
+        self.maps = 1000
         self._runs = False
         self.history = bytearray()  # from offset 0
-        self._written = 0  # end of what is in the page cache
-        self._safe = 0  # end of what was acknowledged as being on the disk, or is said to be
-        self._acknowledged: list[tuple[Completable, int]] = []  # and the ends of what they are of
+        # The end of the data in the page cache.
+        self._written = 0
+        # The end of the data that was acknowledged as on the disk, or is reported to be.
+        self._safe = 0
+        # Requests, and the ends of their messages.
+        self._acknowledged: list[tuple[Completable, int]] = []
         self._number = 0
-        self._boot = 2  # what this start of the machine is called: even
+        # The number of the machine's present start: even.
+        self._boot = 2
 
-    # Life.
+    # Starts and stops.
 
     def open(self) -> None:
         """Start the store."""
@@ -454,21 +464,21 @@ class Machine:
 
     @property
     def begin(self) -> int:
-        """Where the log begins."""
+        """The offset at which the log begins."""
         return max(self.store.get_min_phy_offset(), 0)
 
     @property
     def end(self) -> int:
-        """Where the log ends."""
+        """The offset at which the log ends."""
         return self.store.get_max_phy_offset()
 
     def kill(self) -> None:
-        """kill -9, and a start."""
+        """Kill the process with kill -9, and start it again."""
         self._stop()
         self.open()
 
     def lose_power(self) -> None:
-        """The machine stops, and is started again."""
+        """Stop the machine, and start it again."""
         self._stop()
         self._written = self._safe
         self.disk.lose_power(self.rng)
@@ -476,7 +486,7 @@ class Machine:
         self.open()
 
     def restart(self) -> None:
-        """A good shutdown, and a start."""
+        """Shut down cleanly, and start again."""
         self._note()
         self._runs = False
         self.store.shutdown()
@@ -494,12 +504,12 @@ class Machine:
         self.store.kill()
 
     def give_up(self) -> None:
-        """The sequence is over."""
+        """End the sequence."""
         if self.store is not None:
             self.store.kill()
 
     def stops_in(self, what: str) -> bool:
-        """Do something that a PowerCut may end; whether it did."""
+        """Do something that a PowerCut may end; return whether it did."""
         try:
             if what in ("power", "kill", "restart"):
                 {"power": self.lose_power, "kill": self.kill, "restart": self.restart}[what]()
@@ -512,10 +522,11 @@ class Machine:
         except Wrong:
             if not self.disk.is_cut:
                 raise
-        return self.disk.is_cut  # what flushes holds on to anything
+        # even if a flushing service has caught it
+        return self.disk.is_cut
 
     def set_up_anew(self) -> None:
-        """A slave with an empty disk."""
+        """Start a slave with an empty disk."""
         self._stop()
         for entry in sorted(self.disk.root.rglob("*"), reverse=True):
             entry.rmdir() if entry.is_dir() else entry.unlink()
@@ -527,7 +538,7 @@ class Machine:
     # Steps.
 
     def step(self, name: str) -> None:
-        """One step of a service, by its name."""
+        """Do one step of a service, by its name."""
         store, rng = self.store, self.rng
         if name == "flush_log":
             store.commit_buffers(0)
@@ -552,11 +563,12 @@ class Machine:
         self._note()
 
     def _clean(self) -> None:
-        """The oldest file of the log has expired, and what points to it."""
+        """Delete the oldest file of the log as expired, and the units that point to it."""
         store, queue = self.store, self.store.commit_log.mapped_file_queue
         files = queue.mapped_files
         if len(files) > 2 and store.dispatch_behind_bytes() <= 0 and queue.flushed_where >= files[1].file_from_offset:
-            queue.mapped_files, rest = files[:2], files[1:]  # it never deletes the last one
+            # the last file is never deleted
+            queue.mapped_files, rest = files[:2], files[1:]
             try:
                 queue.delete_expired_file_by_time(0, 0, 0, True)
             finally:
@@ -564,7 +576,7 @@ class Machine:
             store.clean_consume_queue_service.run()
 
     def append(self, count: int) -> None:
-        """Messages, of which some end at the end of a sector or of a file, some with NULs in their properties."""
+        """Append messages, of which some end at the end of a sector or file, and some have NULs in their properties."""
         store, rng = self.store, self.rng
         for _ in range(count):
             kind = rng.choice(("one", "one", "row", "batch"))
@@ -608,7 +620,7 @@ class Machine:
         return properties
 
     def _length_of_body(self, rest: int) -> int:
-        """So that the record ends near the end of a sector or of the file, or anywhere."""
+        """Draw a length, so that the record ends near the end of a sector or of the file, or anywhere."""
         size = self._config.mappedFileSizeCommitLog
         at = self.store.commit_log.mapped_file_queue.get_max_wrote_position() % size
         kind = self.rng.choice(("any", "any", "sector", "file"))
@@ -628,7 +640,7 @@ class Machine:
         self._acknowledged.append((future, self.store.commit_log.mapped_file_queue.get_max_wrote_position()))
 
     def feed(self, master: Machine) -> None:
-        """A slave gets some of what its master has, in pieces of any size."""
+        """Give a slave some of its master's log, in pieces of any size."""
         for _ in range(self.rng.choice((1, 3, 10))):
             start = self.end if self.store.commit_log.mapped_file_queue.mapped_files else master.begin
             if start < master.begin:
@@ -640,13 +652,13 @@ class Machine:
             with data:
                 length = self.rng.choice((data.size, data.size, self.rng.randint(1, data.size)))
                 if not self.store.append_to_commit_log(start, bytes(data.buffer[:length]), 0, length):
-                    raise Wrong(f"the slave does not take {length} bytes at {start}")
+                    raise Wrong(f"the slave does not accept {length} bytes at {start}")
         self._note()
 
-    # What holds.
+    # Invariants.
 
     def _note(self) -> None:
-        """Take down what the log has got, and what is said to be safe."""
+        """Record the log's new data, and the end of the data that is reported as safe."""
         queue = self.store.commit_log.mapped_file_queue
         self.history[self._written:] = b""
         for mapped_file in queue.mapped_files:
@@ -657,8 +669,10 @@ class Machine:
                 view = mapped_file.slice_byte_buffer()
                 self.history[begin:end] = view[begin - mapped_file.file_from_offset:end - mapped_file.file_from_offset]
             if mapped_file.read_position < mapped_file.wrote_position:
-                break  # the rest is in its buffer
-        with_pool = self.store.commit_log.transient_store_pool.is_in_use  # then a kill may take all but what it counts
+                # the rest is in the buffer
+                break
+        # Then a kill may lose everything beyond the committed end.
+        with_pool = self.store.commit_log.transient_store_pool.is_in_use
         self._written = max(self._written, min(len(self.history), queue.committed_where) if with_pool
                             else len(self.history))
         waiting = []
@@ -672,18 +686,18 @@ class Machine:
             self._safe = max(self._safe, queue.flushed_where)
 
     def check(self) -> None:
-        """After a start: all that has to be in the log is there, and all else follows from the log."""
+        """After a start, check that the log has everything it must have, and that all other files follow from it."""
         name, begin, end = self.disk.root.name, self.begin, self.end
         if self.role is not BrokerRole.SLAVE and end < self._written:
-            raise Wrong(f"{name}: the log ends at {end}, and had {self._written}")
+            raise Wrong(f"{name}: the log ends at {end}, but it had {self._written}")
         log_bytes = self.log_bytes(begin, end)
         if self.role is BrokerRole.SLAVE or self.store.commit_log.transient_store_pool.is_in_use:
-            # a part of a record whose rest is NULs is all of it; what was in buffers is in the file
+            # a part of a record whose rest is NULs is the whole record; buffered data is in the file
             self.history += log_bytes[len(self.history) - begin:] if end > len(self.history) else b""
         if log_bytes != self.history[begin:end]:
             pairs = zip(log_bytes, self.history[begin:end], strict=False)
             at = next((at for at, (one, other) in enumerate(pairs) if one != other), -1)
-            raise Wrong(f"{name}: the log is not what it was at {begin + at}")
+            raise Wrong(f"{name}: the log has changed at {begin + at}")
         self._written = end
         del self.history[end:]
         self._safe = min(self._safe, end)
@@ -694,7 +708,7 @@ class Machine:
         self._note()
 
     def log_bytes(self, begin: int, end: int) -> bytes:
-        """The log between two offsets, without the blank rests of files, which are never looked at."""
+        """Return the log between two offsets, without the blank ends of files, which are never read."""
         return b"".join(
             bytes(file.slice_byte_buffer()[max(begin - file.file_from_offset, 0):end - file.file_from_offset])
             for file in self.store.commit_log.mapped_file_queue.mapped_files if begin - file.file_size
@@ -717,7 +731,7 @@ class Machine:
                     ext = queue.get_ext(tags_code)
                     tags_code = ext.tags_code if ext is not None else None
                 if (offset, size, tags_code) != unit:
-                    raise Wrong(f"{name}: unit {index} of {key} is {found[index]}, and should be {unit}")
+                    raise Wrong(f"{name}: unit {index} of {key} is {found[index]}, expected {unit}")
             if queue.get_max_offset_in_queue() != max(units) + 1:
                 raise Wrong(f"{name}: queue {key} ends at {queue.get_max_offset_in_queue()}")
         for key, folder in on_disk.items():
@@ -728,7 +742,8 @@ class Machine:
     def _check_keys(self, name: str, record: store_compare.Record) -> None:
         for key in record.properties.get("KEYS", "").split():
             if key == "k":
-                continue  # of many
+                # the key of too many messages
+                continue
             found = self.store.query_message(record.topic, key, 32, 0, 1 << 62)
             sizes = [len(buffer) for buffer in found.message_buffer_list]
             found.release()
@@ -736,7 +751,7 @@ class Machine:
                 raise Wrong(f"{name}: key {key} of the record at {record.offset} is not found")
 
     def check_against(self, master: Machine) -> None:
-        """A slave has what its master has."""
+        """Check that a slave has the same log as its master."""
         begin, end = max(self.begin, master.begin), min(self.end, master.end)
         if self.log_bytes(begin, end) != master.log_bytes(begin, end):
             raise Wrong(f"slave and master are not the same between {begin} and {end}")

@@ -1,4 +1,4 @@
-"""Faults of a machine: clocks that jump, no descriptors, disks that fail, loss of power, torn logs."""
+"""Faults of a machine: jumping clocks, no descriptors, failing disks, loss of power, torn logs."""
 import contextlib
 import ctypes
 import errno
@@ -28,23 +28,23 @@ from tests.support import store_compare
 from tests.support.programs import not_installed
 from tests.support.wait import wait_until
 
-# A file system on a loop device whose backing file can be copied while it is mounted: what a loss of power leaves.
+# A file system on a loop device whose backing file can be copied while it is mounted: the state after a loss of power.
 #
-# The backing file has only what was forced to the "disk"; all else is in the page cache of the mounted file system,
-# and is gone in a mounted copy. The broker stands still while the copy is taken (SIGSTOP), so the copy is of one
-# moment. Before it some pages may be written back by chance (sync_file_range) or with a commit of the journal, as a
-# kernel does when it likes: any subset of the unforced pages may survive.
+# The backing file has only the data forced to the "disk". Everything else is in the page cache of the mounted file
+# system, and is missing in a mounted copy. The broker is stopped while the copy is made (SIGSTOP), so it is consistent.
+# Some pages may be written back before, by chance (sync_file_range) or with a commit of the journal, as a kernel may do
+# at any time: any subset of the unforced pages may survive.
 
 _SIZE = 1 << 30  # sparse
 _PAGE = 4096
 _WRITE_AND_WAIT = 1 | 2 | 4  # SYNC_FILE_RANGE_WAIT_BEFORE | _WRITE | _WAIT_AFTER
-# The journal is committed by what asks for it only, never by the clock.
+# The journal is committed only on request, never by a timer.
 _OPTIONS = "loop,commit=6000,noatime"
 
 
 @functools.cache
 def why_no_images() -> str | None:
-    """The reason why loop devices can't be had here; None when they can."""
+    """Return why loop devices are not available here, or None if they are."""
     missing = not_installed("mkfs.ext4", "mount", "umount")
     if missing is not None:
         return missing
@@ -71,7 +71,7 @@ class Disk:
         self._mount_point = mount_point
 
     def open(self) -> None:
-        """Make an empty file system and mount it."""
+        """Create an empty file system and mount it."""
         self._image.parent.mkdir(parents=True, exist_ok=True)
         self._mount_point.mkdir(parents=True, exist_ok=True)
         self._image.unlink(missing_ok=True)
@@ -84,12 +84,12 @@ class Disk:
         run("mount", "-o", _OPTIONS, str(self._image), str(self._mount_point))
 
     def close(self) -> None:
-        """Unmount; does nothing when it isn't mounted."""
+        """Unmount the file system, if it is mounted."""
         if os.path.ismount(self._mount_point):
             run("umount", str(self._mount_point))
 
     def write_back_some(self, rng: random.Random) -> str:
-        """Let some unforced pages reach the disk by chance; what was done."""
+        """Let some unforced pages reach the disk by chance; return what was done."""
         kind = rng.choice(["nothing", "pages", "pages", "journal"])
         if kind in ("pages", "journal"):
             files = [file for file in self._mount_point.rglob("*") if file.is_file() and file.stat().st_size]
@@ -107,7 +107,7 @@ class Disk:
         try:
             fd = os.open(file, os.O_RDWR)
         except FileNotFoundError:
-            return  # replaced meanwhile
+            return  # replaced in the meantime
         try:
             pages = -(-os.fstat(fd).st_size // _PAGE)
             for page in rng.sample(range(pages), max(1, pages // 3)):
@@ -117,17 +117,17 @@ class Disk:
             os.close(fd)
 
     def take(self) -> None:
-        """Remember what is on the disk now."""
+        """Copy the current content of the disk."""
         run("cp", "--sparse=always", "--reflink=never", str(self._image), str(self._copy))
 
     def lose_power(self) -> None:
-        """Mount what `take` remembered in place of what there is; nobody may use the file system."""
+        """Replace the file system by the copy made by `take`. The file system must not be in use."""
         self.close()
         self._copy.replace(self._image)
         self._mount()
 
 
-# Wall clocks that jump, of the master, the slave or both, under load.
+# Jumping wall clocks of the master, the slave or both, under load.
 
 _SHIFT = struct.Struct("=q")
 _HOUR_S = 3600
@@ -135,8 +135,8 @@ _SHIFTS_S = (-24 * _HOUR_S, 24 * _HOUR_S, -_HOUR_S, _HOUR_S, -20, 20, -2, 2, 0)
 
 
 class Clock(Fault):
-    """One cycle: clocks jump by up to a day to either side, messages are acknowledged all the same, and nothing is cut
-    or deleted; in every third cycle a kill -9 follows, so that recovery meets store times that went back."""
+    """One cycle: clocks jump by up to a day in either direction. Messages must still be acknowledged, and nothing is
+    truncated or deleted. In every third cycle a kill -9 follows, so that recovery finds store times that decrease."""
 
     name = "clock"
 
@@ -167,7 +167,8 @@ class Clock(Fault):
         jumps = {name: rng.choice([shift for shift in _SHIFTS_S if shift != self._shifts[name]]) for name in names}
         self._shifts.update(jumps)
         for name, seconds in jumps.items():
-            with open(self._file(name), "r+b") as file:  # in place: the broker has it mapped
+            # In place: the broker has mapped the file.
+            with open(self._file(name), "r+b") as file:
                 file.write(_SHIFT.pack(seconds))
         time.sleep(rng.random() * 1.5)
         pair.senders.wait_for_more(rng.randint(1, 40), BOOT_MS)
@@ -181,17 +182,18 @@ class Clock(Fault):
         return f"clocks off by {jumps} s{f', kill -9 of {victims}' if killed else ''}: {pair.settle()}"
 
 
-# No more descriptors (RLIMIT_NOFILE) for the master or the slave: for connections, new files, saved tables.
+# No more descriptors (RLIMIT_NOFILE) for the master or the slave, neither for connections, new files nor saved tables.
 
-_MORE_THAN_FREE = 12  # connections that come beyond the limit
-_CORE_SHARE = 0.5  # of a broker that can accept nothing, and is asked for nothing
+_MORE_THAN_FREE = 12  # connections beyond the limit
+# The CPU share allowed to a broker that can accept no connections, and has no load.
+_CORE_SHARE = 0.5
 _QUIET_S = 1.5
 _RESUMES_MS = 60_000
 
 
 class Descriptors(Fault):
-    """One cycle: the limit of a broker comes down to what it has open and a few more, while connections come; it
-    neither spins nor acknowledges what it can't store, and goes on when there is room again."""
+    """One cycle: a broker's limit is lowered to its open descriptors and a few more, while connections arrive. It must
+    neither spin nor acknowledge messages that it cannot store, and must continue when the limit is raised."""
 
     name = "descriptors"
 
@@ -226,7 +228,7 @@ class Descriptors(Fault):
 
     @staticmethod
     def _connect(broker: Broker, count: int, stack: contextlib.ExitStack) -> None:
-        """Connections to both ports; the kernel takes them, whether the broker does or not."""
+        """Connect to both ports. The kernel accepts connections even if the broker does not."""
         for number in range(count):
             port = broker.ha_port if number % 2 else broker.port
             stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
@@ -241,18 +243,19 @@ class Descriptors(Fault):
             raise Violation(f"F: without descriptors and load the {broker.base_name} takes {share:.0%} of a core")
 
 
-# Loss of power of the master, the slave or both under load: they start again from what was on their disks.
+# Loss of power of the master, the slave or both under load: they restart from the data on their disks.
 
 _BEYOND = 50_000  # bytes
-_SLAVE_RETRIES_S = 6  # a slave connects again after 5 s
+# A slave reconnects after 5 s.
+_SLAVE_RETRIES_S = 6
 
 
 class Power(Fault):
-    """One cycle: some acknowledgements, an image of the disks at one moment, a restart from it, and the whole verdict.
+    """One cycle: some acknowledgements, a consistent image of the disks, a restart from it, and all checks.
 
-    SYNC_FLUSH promises that the master's disk has what is acknowledged; the slave acknowledges what it has in memory.
-    A master that comes back may have lost bytes that nobody was told to be safe, and that the slave holds: then the
-    slave has to be refused, and rejoins or is set up anew, as an operator would.
+    SYNC_FLUSH promises that acknowledged messages are on the master's disk; the slave acknowledges data in memory.
+    A restarted master may have lost unacknowledged bytes that the slave has. Then the slave must be refused, and the
+    test rejoins it or sets it up from scratch, like an operator.
     """
 
     name = "power"
@@ -279,7 +282,7 @@ class Power(Fault):
         return self.lose_power_of(victims, "/".join(chance))
 
     def lose_power_of(self, victims: list[Broker], written_back: str) -> str:
-        """Images of one moment, restarts from them, the verdict; what was done."""
+        """Take consistent images, restart from them, and check; return what was done."""
         pair = self.pair
         for victim in victims:
             victim.freeze()
@@ -292,7 +295,7 @@ class Power(Fault):
             pair.copies[victim.base_name].forget()
         if pair.master in victims:
             pair.senders.pause()
-        # the master stood still before its image was taken: each answer was given before
+        # the master was stopped before its image was taken, so it had sent every answer before
         acknowledged = pair.senders.snapshot()
         if self.trusting and pair.slave in victims:
             verdict.check_acknowledged(pair.slave, pair.copies["slave"], acknowledged,
@@ -310,16 +313,16 @@ class Power(Fault):
         try:
             victim.start(BOOT_MS)
         except AssertionError as failure:
-            # Java's broker may end at its first start on what was left (code 253: its store or a table can't be
-            # loaded), and come up at the second; the reason is in its output.
+            # Java's broker may exit at its first start on such a disk (code 253: its store or a table cannot be
+            # loaded), and start at the second. The reason is in its output.
             if victim.kind == "rmqha" or "code 253" not in str(failure):
                 raise
             victim.start(BOOT_MS)
             self.notes["first starts that the original refused after a loss of power"] += 1
 
     def _bring_slave_back_if_it_parts(self, victims: list[Broker]) -> str:
-        """As an operator would: when the slave is ahead of a master that has lost bytes, or when one of the two is the
-        original, and keeps records with holes."""
+        """Repair the slave like an operator, if it is ahead of a master that has lost bytes, or if one of the two is
+        the original, which keeps records with holes."""
         master, slave = self.pair.master, self.pair.slave
         ends = master.log_end(), slave.log_end()
         torn = any(self._keeps_holes(victim, slave if victim is master else master, min(ends))
@@ -340,17 +343,18 @@ class Power(Fault):
                 child.unlink()
         self.pair.give_topics(slave)
         slave.start(BOOT_MS)
-        self.notes["records with holes kept by the original, slaves set up anew"] += torn
-        self.notes["slaves ahead, set up anew"] += not torn
-        self.pair.senders.go()  # an empty slave gets the master's last file, once there is something in it
+        self.notes["records with holes kept by the original, slaves set up from scratch"] += torn
+        self.notes["slaves ahead, set up from scratch"] += not torn
+        # An empty slave gets the master's last file once it is not empty.
+        self.pair.senders.go()
         self.pair.senders.wait_for_more(1, BOOT_MS)
         what = "beside a record with holes" if torn else f"{ends[1] - ends[0]} bytes ahead"
-        return f", slave {what} is set up anew"
+        return f", slave {what} is set up from scratch"
 
     @staticmethod
     def _keeps_holes(broker: Broker, other: Broker, end: int) -> bool:
-        """Whether a record in the last two files of the original, before `end`, has zeros behind its body where the
-        other's has something: its CRC is that of the body alone, and a page behind that was not forced to the disk."""
+        """Return whether a record in the original's last two files, before `end`, has zeros after its body where the
+        other's has data: the CRC covers only the body, and a later page was not forced to the disk."""
         starts = [list(store_compare.segments(one.commit_log)) for one in (broker, other)]
         begin = max([*starts[0][-2:-1], starts[0][0], starts[1][0]]) if all(starts) else end
         mine, its = (store_compare.read_range(one.commit_log, begin, end) for one in (broker, other))
@@ -361,7 +365,7 @@ class Power(Fault):
         return False
 
     def _outgrow(self, master: Broker, slave: Broker, end_of_slave: int) -> None:
-        """The master writes beyond the slave's end: the slave, whose last records it never had, still gets nothing."""
+        """Let the master write beyond the slave's end. The diverged slave must still get nothing."""
         self.pair.senders.go()
         end = verdict.end_of(master, self.pair.copies["master"])
         wait_until(lambda: end() > end_of_slave + _BEYOND, BOOT_MS, "the master beyond the slave's end")
@@ -372,7 +376,7 @@ class Power(Fault):
         self.notes["diverged slaves refused"] += 1
 
     def _rejoin(self, slave: Broker) -> None:
-        """One command; settling finds out whether the slave's log and queues are the master's then."""
+        """Rejoin the slave with one command. `settle` later checks that its log and queues equal the master's."""
         def rejoined() -> bool:
             result = CliRunner().invoke(rmqha, ["ha", "rejoin", "-b", slave.address])
             told.append(result.output)
@@ -381,7 +385,7 @@ class Power(Fault):
         try:
             wait_until(rejoined, BOOT_MS, "the slave has rejoined")
         except AssertionError as failure:
-            raise Violation(f"the slave that diverged does not come back: {told[-1]}") from failure
+            raise Violation(f"the diverged slave does not rejoin: {told[-1]}") from failure
         self.notes["diverged slaves that rejoined"] += 1
 
     def end(self) -> None:
@@ -395,13 +399,13 @@ class Power(Fault):
 
 
 def _has_holes(mine: bytes, its: bytes, record: store_compare.Record) -> bool:
-    """Whether the two differ behind the record's body alone, and in the first one there are zeros."""
+    """Return whether the two differ only after the record's body, and the first one has zeros there."""
     differing = [at for at, (one, other) in enumerate(zip(mine, its, strict=False)) if one != other]
     behind_body = mine.index(record.body) + len(record.body)
     return bool(differing) and differing[0] >= behind_body and not any(mine[at] for at in differing)
 
 
-# Disks that fail: an fsync that ends with EIO, slow fsyncs, a file system that is full for a while.
+# Failing disks: an fsync that fails with EIO, slow fsyncs, a file system that is full for a while.
 
 
 def _free_bytes(folder: Path) -> int:
@@ -410,8 +414,8 @@ def _free_bytes(folder: Path) -> int:
 
 
 class Sync(Power):
-    """One cycle: an fsync of the master's log fails with EIO, or all are slow; the master acknowledges nothing after
-    the failure; then it loses power, and comes back with all that was acknowledged."""
+    """One cycle: an fsync of the master's log fails with EIO, or all are slow. The master must acknowledge nothing
+    after the failure. Then it loses power, and restarts with every acknowledged message."""
 
     name = "sync"
 
@@ -434,7 +438,8 @@ class Sync(Power):
             return self._slow()
         self._trigger.touch()
         wait_until(lambda: not self._trigger.exists(), 60_000, "an fsync of the log")
-        pair.senders.pause()  # answers whose fsync was before the failed one have arrived then
+        # Then the answers of earlier fsyncs have arrived.
+        pair.senders.pause()
         before = pair.senders.snapshot()
         pair.senders.go()
         pair.senders.wait_for_answers(SENDERS, BOOT_MS)
@@ -454,9 +459,9 @@ class Sync(Power):
 
 
 class Full(Fault):
-    """One cycle: a file system of the master or of the slave is filled up, for a second or two, under load.
+    """One cycle: a file system of the master or the slave is full for a second or two, under load.
 
-    In every other life the consume queues have a file system of their own, so that only the one or the other is full.
+    In every other life the consume queues have their own file system, so that only one of the two is full.
     """
 
     name = "full"
@@ -506,13 +511,14 @@ class Full(Fault):
 
     @staticmethod
     def _fill(ballast: Path, leave: int) -> int:
-        """Take all space but about `leave` bytes; what is really left."""
+        """Use all space except about `leave` bytes; return the space that is left."""
         with open(ballast, "wb") as file:
             while (space := _free_bytes(ballast.parent)) > leave:
                 try:
                     os.posix_fallocate(file.fileno(), 0, space - leave)
                     break
-                except OSError as error:  # the brokers take space at the same time
+                # the brokers use space at the same time
+                except OSError as error:
                     if error.errno != errno.ENOSPC:
                         raise
         return _free_bytes(ballast.parent)
@@ -523,19 +529,19 @@ class Full(Fault):
             network.run("umount", str(self._mounted.pop()))
 
 
-# A master whose log has whole records behind a torn one, as a loss of power in a bad moment leaves them.
+# A master whose log has valid records after a torn one, as after a loss of power at a bad moment.
 #
-# What lies behind the flaw must not come back after the next crash: new records take the place of the torn one, and an
-# old record that follows them by chance would repeat a queue offset.
+# The records after the torn one must not reappear after the next crash: new records replace the torn one, and an old
+# record that follows them by chance would repeat a queue offset.
 
 _BODY = 300
 _OLD_RECORDS = 12
 
 
 class Tail(Fault):
-    """One cycle: records that nobody acknowledged, the first of them torn; a restart, a few new ones, another crash.
+    """One cycle: unacknowledged records, of which the first is torn; a restart, a few new records, another crash.
 
-    All records have the same size, so that what is left behind the new ones would fit.
+    All records have the same size, so that old ones after the new ones would fit.
     """
 
     name = "tail"
@@ -555,7 +561,8 @@ class Tail(Fault):
         torn = self._tear()
         pair.master.start(BOOT_MS)
         pair.slave.start(BOOT_MS)
-        pair.senders.go(1)  # all of them would overwrite the whole records before they are paused
+        # All senders would overwrite the valid records before they are paused.
+        pair.senders.go(1)
         pair.senders.wait_for_more(rng.randint(1, 3), BOOT_MS)
         pair.senders.pause()
         pair.master.kill()
@@ -566,7 +573,7 @@ class Tail(Fault):
         return f"{torn}: {told}"
 
     def _tear(self) -> str:
-        """Damage the body of a record that is not acknowledged, and that the slave has not; in the last file."""
+        """Damage the body of an unacknowledged record in the last file that the slave does not have."""
         pair = self.pair
         taken = max((placed.offset for placed in pair.senders.snapshot().values()), default=-1)
         end_of_slave, size = store_compare.log_end(pair.slave.commit_log), pair.master.segment_size
@@ -584,4 +591,4 @@ class Tail(Fault):
             log.write(flipped)
         self.notes["torn records"] += 1
         whole = sum(one.offset > record.offset for one in behind)
-        return f"record at {record.offset} torn, {whole} whole ones behind it"
+        return f"record at {record.offset} torn, {whole} valid ones after it"

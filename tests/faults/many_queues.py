@@ -1,10 +1,10 @@
 """kill -9 under load over thousands of queues, round after round.
 
-SYNC_MASTER and its slave, with the original's default file sizes. In each round senders send to all queues in turn;
-then the master, the slave or both are killed and started again. What was acknowledged since the round before is pulled
-from its queue on the master; in the end all of it, on both. Then the brokers stop, and an oracle that knows the formats
-alone holds log and queues of both against each other, and the queues against the log. Exit code 1, and the stores stay,
-when that does not hold.
+The brokers are a SYNC_MASTER and its slave, with the original's default file sizes. In each round senders send to all
+queues in turn; then the master, the slave or both are killed and restarted. The messages acknowledged since the
+previous round are pulled from the master, and at the end all messages from both. Then the brokers stop, and an oracle
+that knows only the formats compares the logs and queues of both, and the queues with the log. On a failure the exit
+code is 1, and the stores are kept.
 
     python -m tests.faults.many_queues --rounds 20 --topics 1000 --queues 8 --seed 1
 """
@@ -26,7 +26,7 @@ from tests.support.nodes import NamesrvNode
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
-KILLED = {"master": 3, "slave": 1, "both": 1}  # how often, by weight
+KILLED = {"master": 3, "slave": 1, "both": 1}  # relative frequencies
 _STOP_S = 120
 _SUCCESS = 0
 _EQUAL_MS = 120_000
@@ -35,20 +35,20 @@ _SETTINGS = {"mappedFileSizeCommitLog": 64 << 20, "maxHashSlotNum": 100_000, "ma
 
 
 class ManyTopics(TopicLoad):
-    """Senders to `topics` topics of `each` queues, in turn."""
+    """Senders that send to `topics` topics of `each` queues in turn."""
 
     def __init__(self, address: str, topics: int, each: int) -> None:
         super().__init__(address, "Many", topics * each)
         self._each = each
 
     def place(self, queue: int) -> tuple[str, int]:
-        """Topic and queue id of one of `queues`."""
+        """Return topic and queue id of one of `queues`."""
         number, queue_id = divmod(queue, self._each)
         return f"{self.topic}_{number:05d}", queue_id
 
 
 class ManyQueues:
-    """A pair of brokers in `folder` with that many topics, and the rounds on it."""
+    """A pair of brokers in `folder` with `topics` topics, and the rounds with it."""
 
     def __init__(self, folder: Path, topics: int, queues: int, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -59,7 +59,8 @@ class ManyQueues:
             **common, "brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": self.master.ha_address})
         self.load = ManyTopics(self.master.address, topics, queues)
         self.killed: Counter[str] = Counter()
-        self.boots: list[float] = []  # seconds, of each start behind a kill
+        # The seconds of each start after a kill.
+        self.boots: list[float] = []
         self._topics, self._queues = topics, queues
         self._checked = 0  # of `load.acknowledged`
 
@@ -80,7 +81,7 @@ class ManyQueues:
             server.kill()
 
     def run(self) -> str:
-        """One round; what it was. AssertionError when something does not hold."""
+        """Run one round and describe it. Raise AssertionError if something does not hold."""
         who = self._rng.choices(list(KILLED), list(KILLED.values()))[0]
         self.load.wait_for_more(self._rng.randint(self.load.queues // 2, 2 * self.load.queues))
         brokers = [broker for broker in (self.master, self.slave) if who in ("both", broker.base_name)]
@@ -102,7 +103,7 @@ class ManyQueues:
                 f"{len({one.queue_id for one in sent})} queues are there")
 
     def end(self) -> int:
-        """All that was acknowledged is on both, which are equal; the number of units in the queues."""
+        """Assert that both are equal and have every acknowledged message; return the number of units in the queues."""
         self.load.pause()
         wait_until(lambda: self.slave.log_end() == self.master.log_end(), _EQUAL_MS, "the slave has the whole log")
         for broker in (self.master, self.slave):
@@ -114,7 +115,7 @@ class ManyQueues:
         return store_compare.compare_consume_queues(self.master.store, self.slave.store)
 
     def check(self, broker: Broker, expected: Iterable[Sent]) -> None:
-        """A consumer gets each message from its queue, at its offset."""
+        """Assert that a consumer gets each message from its queue at its offset."""
         by_queue: dict[int, dict[int, bytes]] = defaultdict(dict)
         for sent in expected:
             assert sent.queue_offset not in by_queue[sent.queue_id], f"an offset was given twice: {sent}"
@@ -129,7 +130,7 @@ class ManyQueues:
 
     @staticmethod
     def _read(client: RawClient, topic: str, queue_id: int, begin: int, last: int) -> dict[int, bytes]:
-        """The bodies by queue offset, as far as a consumer gets them."""
+        """Return the bodies that a consumer gets, by queue offset."""
         found: dict[int, bytes] = {}
         while begin <= last and (answer := client.pull(topic, queue_id, begin)).code == _SUCCESS:
             found |= {record.queue_offset: record.body for record in store_compare.records_in(answer.body)}
@@ -138,7 +139,7 @@ class ManyQueues:
 
 
 def main() -> int:
-    """Run, print a line per round, and say by the exit code whether all holds."""
+    """Run, and print a line per round; the exit code shows whether everything holds."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.many_queues", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
@@ -161,7 +162,7 @@ def main() -> int:
           f"{options.seed}: {len(life.load.acknowledged):,} messages acknowledged and readable on master and slave, "
           f"which are equal, {units:,} units; killed: "
           + ", ".join(f"{who} {count} times" for who, count in sorted(life.killed.items()))
-          + f"; ready behind it in {min(life.boots):.1f} to {max(life.boots):.1f} s")
+          + f"; ready again in {min(life.boots):.1f} to {max(life.boots):.1f} s")
     shutil.rmtree(folder)
     return 0
 

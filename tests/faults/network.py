@@ -1,4 +1,4 @@
-"""Two network namespaces: the master's and the slave's, joined by a link that can be cut; needs root.
+"""Two network namespaces, the master's and the slave's, connected by a link that can be cut. Needs root.
 
     this namespace --up0/up1-- master's namespace --ha0/ha1-- slave's namespace
       10.x.y.1      10.x.y.2        10.255.0.1      10.255.0.2
@@ -24,7 +24,7 @@ _CLONE_NEWNET = 0x40000000
 
 
 def run(*command: str, check: bool = True) -> str:
-    """Run a command; what it printed. AssertionError with its output when it fails."""
+    """Run a command and return its output. Raise AssertionError with the output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert not check or done.returncode == 0, f"{' '.join(command)}: {done.returncode} {done.stdout}{done.stderr}"
     return done.stdout
@@ -32,7 +32,7 @@ def run(*command: str, check: bool = True) -> str:
 
 @functools.cache
 def why_not() -> str | None:
-    """The reason why there can't be namespaces with a link that can be cut here; None when there can."""
+    """Return why namespaces with a link that can be cut are not available here, or None if they are."""
     missing = not_installed(*_TOOLS)
     if missing is not None:
         return missing
@@ -52,8 +52,8 @@ def why_not() -> str | None:
 
 
 def isolate() -> bool:
-    """Give this thread, and the threads and processes that it makes from now on, a network of their own; False when it
-    can't be had. No other process of the machine takes a port in it."""
+    """Give this thread, and the threads and processes that it starts later, their own network, in which no other
+    process uses ports. Return False if that is not possible."""
     if os.geteuid() != 0 or shutil.which("ip") is None or ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
         return False
     run("ip", "link", "set", "lo", "up")
@@ -61,24 +61,24 @@ def isolate() -> bool:
 
 
 def can_drop() -> bool:
-    """Whether packets can be dropped and reset; without nft the cable can be pulled, and the link be slow."""
+    """Return whether packets can be dropped and reset. Without nft only the cable can be out, and the link slow."""
     return shutil.which("nft") is not None
 
 
 class Network:
-    """The namespaces of one pair. Cuts and slowness are on the link between master and slave; `heal` ends them all."""
+    """The namespaces of one pair. Cuts and slowness affect the link between master and slave; `heal` ends them all."""
 
     def __init__(self, name: str):
         pid = os.getpid()
         self._master_ns, self._slave_ns = f"{name}m", f"{name}s"
         self._up = f"rq{pid}"[:15]
-        net = f"10.{64 + (pid >> 8 & 127)}.{pid & 255}"  # processes side by side have different ones
+        net = f"10.{64 + (pid >> 8 & 127)}.{pid & 255}"  # parallel processes have different networks
         self._outside_ip, self.master_ip = f"{net}.1", f"{net}.2"
         self.master_prefix = ("nsenter", f"--net=/run/netns/{self._master_ns}")
         self.slave_prefix = ("nsenter", f"--net=/run/netns/{self._slave_ns}")
 
     def open(self) -> None:
-        """Make namespaces and links."""
+        """Create namespaces and links."""
         for namespace in (self._master_ns, self._slave_ns):
             run("ip", "netns", "add", namespace)
             run("ip", "-n", namespace, "link", "set", "lo", "up")
@@ -97,7 +97,7 @@ class Network:
             run("ip", "-n", namespace, "link", "set", device, "up")
 
     def near_slave(self, action: Callable[[], T]) -> T:
-        """What `action` returns, called in a thread of the slave's namespace: its sockets are made there."""
+        """Call `action` in a thread of the slave's namespace, where it makes its sockets, and return its result."""
         def act_there() -> T:
             with open(Path("/run/netns") / self._slave_ns, "rb") as namespace:
                 if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
@@ -107,7 +107,7 @@ class Network:
             return pool.submit(act_there).result()
 
     def close(self) -> None:
-        """Remove all; does nothing where there is nothing."""
+        """Remove all namespaces, if there are any."""
         run("ip", "link", "del", self._up, check=False)
         for namespace in (self._master_ns, self._slave_ns):
             run("ip", "netns", "del", namespace, check=False)
@@ -121,27 +121,27 @@ class Network:
         self._nft(namespace, "add", "rule", *_TABLE.split(), "incoming", "iifname", device, *verdict)
 
     def down(self) -> None:
-        """The cable is out: no carrier on either side."""
+        """Pull the cable: no carrier on either side."""
         run("ip", "-n", self._master_ns, "link", "set", "ha0", "down")
 
     def drop(self, way: str) -> None:
-        """Packets are lost without a word: `way` is to-slave, to-master or both."""
+        """Drop packets silently: `way` is to-slave, to-master or both."""
         if way in ("to-slave", "both"):
             self._on_input(self._slave_ns, "ha1", "drop")
         if way in ("to-master", "both"):
             self._on_input(self._master_ns, "ha0", "drop")
 
     def reset(self) -> None:
-        """Each packet to the master is answered with RST."""
+        """Answer each packet to the master with RST."""
         self._on_input(self._master_ns, "ha0", "meta", "l4proto", "tcp", "reject", "with", "tcp", "reset")
 
     def slow(self, kbit: int) -> None:
-        """No more than `kbit` kilobits per second to the slave."""
+        """Limit the link to the slave to `kbit` kilobits per second."""
         run("tc", "-n", self._master_ns, "qdisc", "add", "dev", "ha0", "root", "tbf", "rate", f"{kbit}kbit",
             "burst", "4kb", "limit", "64kb")
 
     def heal(self) -> None:
-        """As at the beginning."""
+        """Restore the original state."""
         run("tc", "-n", self._master_ns, "qdisc", "del", "dev", "ha0", "root", check=False)
         run("ip", "-n", self._master_ns, "link", "set", "ha0", "up")
         for namespace in (self._master_ns, self._slave_ns) if can_drop() else ():

@@ -1,4 +1,4 @@
-"""A master and its slave under load, a group's offsets, the last word on a life, and the face of a kind of fault."""
+"""A master and its slave under load, a group's offsets, the final check of a life, and the base class of faults."""
 import json
 import os
 import random
@@ -22,28 +22,30 @@ from tests.support.nodes import NamesrvNode
 from tests.support.raw_remoting import Answer, RawClient, frame, header
 from tests.support.wait import wait_until
 
-# A consumer group's offsets, committed to the master without a pause: the witness of invariant D.
+# A consumer group's offsets, committed to the master without a pause, to check invariant D.
 #
-#     D  an offset that was committed is there for as long as the broker lives, and one that was saved for ever: what a
-#        broker's file says never falls, on the slave neither, and a master that comes back knows what its file says
-# (of rmqha's files only: the original deletes a file before it puts the next one in its place)
+#     D  a committed offset is kept for as long as the broker lives, and a saved one for ever: the offsets in a broker's
+#        file never decrease, not even on the slave, and a restarted master knows the offsets in its file
+# (only for rmqha's files: the original deletes a file before it puts the next one in its place)
 
 GROUP = "FaultsGroup"
 _UPDATE_CONSUMER_OFFSET, _QUERY_CONSUMER_OFFSET = 15, 14
 _PAUSE_S = 0.05
-_TIMEOUT_S = 120.0  # longer than any stop: what timed out could overwrite what was committed after it
-_SAVED_MS = 60_000  # a broker saves for the first time 10 s after its start
+# Longer than any stop: a request that timed out could overwrite a later one.
+_TIMEOUT_S = 120.0
+# A broker first saves 10 s after its start.
+_SAVED_MS = 60_000
 
 
 def saved_offsets(broker: Broker) -> dict[int, int]:
-    """Queue id -> offset, from the broker's file; {} while there is none."""
+    """Return queue id -> offset from the broker's file; {} if it does not exist."""
     path = Path(broker.store) / "config" / "consumerOffset.json"
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
         return {}
     try:
-        # numbers as keys have no quotes
+        # numeric keys have no quotes
         table = json.loads(re.sub(r"([{,]\s*)(\d+)(\s*:)", r'\1"\2"\3', text))["offsetTable"]
     except (ValueError, KeyError) as failure:
         raise Violation(f"D: {path} is neither old nor new: {failure}: {text[:99]!r}") from None
@@ -51,27 +53,30 @@ def saved_offsets(broker: Broker) -> dict[int, int]:
 
 
 class Commits:
-    """Commits growing offsets while `go` holds; `check` holds what brokers know against it."""
+    """A thread that commits growing offsets after `go`. `check` compares them with the brokers' offsets."""
 
     def __init__(self, address: str, master: Broker, slave: Broker, seed: int):
         self._address = address
         self._master, self._brokers = master, [one for one in (master, slave) if one.kind == "rmqha"]
         self._rng = random.Random(f"commits {seed}")
-        self._answered: dict[int, tuple[int, int]] = {}  # queue id -> (offset, pid of the master); the thread's
-        # of each broker and queue: what its file said last, and before that; the older one is on the disk for sure
+        # Queue id -> (offset, pid of the master); used by the thread only.
+        self._answered: dict[int, tuple[int, int]] = {}
+        # The last two offsets in the file of each broker, by queue. The older one is certainly on the disk.
         self._saved: dict[tuple[str, int], tuple[int, int]] = {}
-        self._forgotten: Violation | None = None  # what a master that came back does not know; the thread's
-        self.grown_on_slave = 0  # times that the slave's file was seen to have higher offsets
+        # Offsets that a restarted master does not know; set by the thread.
+        self._forgotten: Violation | None = None
+        # How often the slave's file was seen with higher offsets.
+        self.grown_on_slave = 0
         self._go, self._stopped, self._busy = threading.Event(), threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="commits", daemon=True)
         self._thread.start()
 
     def go(self) -> None:
-        """Commit."""
+        """Start committing."""
         self._go.set()
 
     def pause(self) -> None:
-        """Commit no more, and wait until nothing is on its way."""
+        """Stop committing, and wait until no request is under way."""
         self._go.clear()
         wait_until(lambda: not self._busy, int(_TIMEOUT_S * 1000) + 10_000, "an answer to a committed offset")
 
@@ -90,7 +95,7 @@ class Commits:
                 self._go.wait(0.1)
                 continue
             process = self._master.process
-            if process is None:  # it is being started again
+            if process is None:  # it is being restarted
                 time.sleep(_PAUSE_S)
                 continue
             pid, queue, offset = process.pid, self._rng.randrange(QUEUES), offset + 1
@@ -113,7 +118,7 @@ class Commits:
             client.socket.close()
 
     def _meet(self, client: RawClient) -> None:
-        """A master that came back knows what its file says, before anything is committed to it."""
+        """Check that a restarted master knows the offsets in its file, before anything is committed to it."""
         for queue in range(QUEUES):
             try:
                 self._check_master(client, queue, self._saved.get((self._master.base_name, queue), (-1, -1))[0])
@@ -121,7 +126,7 @@ class Commits:
                 self._forgotten = self._forgotten or violation
 
     def check(self) -> None:
-        """Both brokers live, nothing is committed meanwhile."""
+        """Check both running brokers, while nothing is committed."""
         if self._forgotten is not None:
             raise self._forgotten
         self.look()
@@ -143,7 +148,7 @@ class Commits:
                             f"{floor} was committed")
 
     def look(self) -> None:
-        """Hold the files against what they said before; a broker need not live for that."""
+        """Compare the files with their earlier offsets. The brokers need not run."""
         for broker in self._brokers:
             found = saved_offsets(broker)
             grown = False
@@ -158,7 +163,7 @@ class Commits:
             self.grown_on_slave += grown and broker.base_name == "slave"
 
     def wait_until_saved(self) -> None:
-        """Until the master's file has all that is committed by now."""
+        """Wait until the master's file has all offsets committed so far."""
         wanted = {queue: offset for queue, (offset, _pid) in dict(self._answered).items()}
 
         def all_saved() -> bool:
@@ -168,25 +173,25 @@ class Commits:
         self.look()
 
     def lost_power(self, broker: Broker) -> None:
-        """What its file said last may not have been on its disk."""
+        """Forget the last offsets of a broker's file, which may not have been on its disk."""
         for key, (_last, before) in list(self._saved.items()):
             if key[0] == broker.base_name:
                 self._saved[key] = before, before
 
     def set_up_anew(self, broker: Broker) -> None:
-        """Its store is gone."""
+        """Forget the offsets of a broker with a new store."""
         for key in list(self._saved):
             if key[0] == broker.base_name:
                 del self._saved[key]
 
 
-# At the end of a life, when nobody sends any more: all is read once more, and what was acknowledged from the slave.
+# The end of a life, after the load: everything is read again, and all acknowledged messages from the slave.
 #
-#     files of both     read from their beginnings, by a new copy; the logs compared; consume queues against the log
+#     files of both     read from their beginnings, by a new copy; the logs are compared, and the queues with the log
 #     the slave's port  each acknowledged message by its offset (VIEW_MESSAGE_BY_ID), all queues as consumers pull them
-#     `store verify`    on each store, while its broker runs: clean
+#     `store verify`    clean on each store, while its broker runs
 #
-# The first two share nothing with rmqha but the slave itself; the third is rmqha's own command.
+# The first two share nothing with rmqha except the slave itself; the third is rmqha's own command.
 
 _VIEW_MESSAGE_BY_ID = 33
 _AT_A_TIME = 16
@@ -195,14 +200,14 @@ _SUCCESS, _TOPIC_NOT_EXIST = 0, 17
 
 
 def place_of(record: store_compare.Record) -> tuple[str, Place]:
-    """Name and place of a record that came over the wire."""
+    """Return name and place of a record received over the wire."""
     properties = record.properties
     crc = crc_of(record.body, properties.get("TAGS", ""), properties.get("FILLING", ""))
     return properties.get("KEYS", ""), (record.topic, record.queue_id, record.queue_offset, record.physical_offset, crc)
 
 
 def check_by_offset(address: str, who: str, wanted: Sequence[tuple[str, Acknowledged]]) -> int:
-    """Each message can be read from this broker by its offset, and is what was sent. Their number."""
+    """Check that each message can be read from this broker by its offset, as it was sent; return the number."""
     with RawClient(address, _LAST_WORD_TIMEOUT_S) as client:
         for begin in range(0, len(wanted), _AT_A_TIME):
             some = dict(enumerate(wanted[begin:begin + _AT_A_TIME], begin))
@@ -219,7 +224,7 @@ def check_by_offset(address: str, who: str, wanted: Sequence[tuple[str, Acknowle
 
 
 def check_by_queue(address: str, who: str, copy: LogCopy, topics: Sequence[str] = TOPICS) -> int:
-    """A consumer pulls what the log has of some topics, queue by queue. The number of messages."""
+    """Check that a consumer pulls all messages of some topics in the log, queue by queue; return the number."""
     by_offset = {place[3]: (name, place) for name, places in copy.places.items() for place in places}
     with RawClient(address, _LAST_WORD_TIMEOUT_S) as client:
         queues = {key: units for key, units in copy.queues.items() if key[0] in topics}
@@ -239,7 +244,7 @@ def _pulled(client: RawClient, who: str, topic: str, queue_id: int, index: int) 
     def known() -> Answer | None:
         answer = client.pull(topic, queue_id, index, 64)
         return None if answer.code == _TOPIC_NOT_EXIST else answer
-    answer = wait_until(known, what=f"the {who} to know the topic {topic}, of which its master tells it every 10 s")
+    answer = wait_until(known, what=f"the {who} to know the topic {topic}, which it copies from its master every 10 s")
     records = list(_records(answer.body)) if answer.code == _SUCCESS else []
     if not records:
         raise Violation(f"A: {topic}/{queue_id} can't be read from the {who} at {index}: {answer}")
@@ -250,11 +255,11 @@ def _records(body: bytes) -> Iterator[store_compare.Record]:
     try:
         yield from store_compare.records_in(body)
     except (AssertionError, UnicodeDecodeError) as failure:
-        raise Violation(f"A: what was read is no record: {failure}: {body[:99]!r}") from failure
+        raise Violation(f"A: the bytes read are not a record: {failure}: {body[:99]!r}") from failure
 
 
 def check_store(broker: Broker) -> None:
-    """`store verify` finds nothing; the index of the original, which loses entries at a kill, is left out."""
+    """Check that `store verify` is clean, without the index of the original, which loses entries at a kill."""
     properties = broker.properties
     index = ["--index-slots", str(properties["maxHashSlotNum"]), "--index-entries", str(properties["maxIndexNum"])]
     result = CliRunner().invoke(rmqha, [
@@ -265,9 +270,9 @@ def check_store(broker: Broker) -> None:
                         f"{result.exception!r}")
 
 
-# A master and its slave under load: how they are started, and held against what was acknowledged.
+# A master and its slave under load: their start, and the comparison with what was acknowledged.
 
-# Small files, so that a cycle rolls some of them; quick heartbeats, so that a cut is seen soon.
+# Small files, so that a cycle rolls some of them; short heartbeat intervals, so that a cut is noticed soon.
 SMALL = {
     "mappedFileSizeCommitLog": 256 * KIB, "mappedFileSizeConsumeQueue": 100 * 20, "maxHashSlotNum": 150,
     "maxIndexNum": 600, "maxMessageSize": 128 * KIB, "haSendHeartbeatInterval": 300, "haHousekeepingInterval": 3000,
@@ -275,23 +280,23 @@ SMALL = {
     "flushConsumerOffsetInterval": 1000, "fileReservedTime": 720, "cleanFileForciblyEnable": "false",
     "slaveReadEnable": "true",
 }
-# Of the commit log, and the largest body: half of the lives roll their files often, half of them have the largest ones.
+# Sizes of log files, and the largest bodies: half of the lives roll files often, half have the largest bodies.
 _FILE_SIZES = ((256 * KIB, 128 * KIB), (256 * KIB, 128 * KIB), (2048 * KIB, 1024 * KIB), (16384 * KIB, 4096 * KIB))
 BOOT_MS = 120_000
 
 
 def some_file_sizes(seed: str) -> dict[str, object]:
-    """Properties of both brokers of one life."""
+    """Return the file sizes for both brokers of one life."""
     file_size, largest = random.Random(f"files {seed}").choice(_FILE_SIZES)
     return {"mappedFileSizeCommitLog": file_size, "maxMessageSize": largest}
 
 
 class Pair:
-    """SYNC_MASTER with SYNC_FLUSH and one slave, in `folder`; `senders` send to the master, `commits` commit to it.
+    """A SYNC_MASTER with SYNC_FLUSH and one slave, in `folder`. `senders` send to the master, `commits` commit to it.
 
     `namesrv`: with a name server, so that the slave finds its master's tables.
-    Options of each side: properties, and `prefix`, `env`, `plants` of Broker. Bodies are of up to the master's
-    maxMessageSize; all of `fixed_size` bytes, if that is given.
+    Options of each side: properties, and `prefix`, `env`, `plants` of Broker. Bodies have up to the master's
+    maxMessageSize, or all have `fixed_size` bytes, if that is given.
     """
 
     def __init__(self, folder: Path, seed: int, kinds: tuple[str, str] = ("rmqha", "rmqha"),
@@ -306,20 +311,20 @@ class Pair:
                             **{"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": self.master.ha_address, **SMALL,
                                **registered, **(slave or {})})
         self.copies = {broker.base_name: LogCopy(broker.commit_log) for broker in (self.master, self.slave)}
-        # calls something where the slave's ports can be reached
+        # calls a function where the slave's ports can be reached
         self.near_slave: Callable[[Callable[[], tuple[int, int]]], tuple[int, int]] = lambda action: action()
         self._seed = seed
         largest = int(self.master.properties["maxMessageSize"])
         self._senders_options = {"drawing": Drawing(largest, fixed_size=fixed_size), **senders}
         self.senders: Senders | None = None
         self.commits: Commits | None = None
-        # After a loss of power the original believes a checkpoint that is ahead of its queues, and goes on where they
-        # end: it gives indices again, and its slave has both messages. Not ours to mend.
+        # After a loss of power the original trusts a checkpoint that is ahead of its queues, and continues at their
+        # ends: it reuses indices, and its slave has both messages. rmqha cannot prevent that.
         self.original_may_lose_units = False
         self.flawed_queues: list[Broker] = []
 
     def open(self, master_address: str) -> "Pair":
-        """Start both, and send until the slave has a first message."""
+        """Start both, and send until the slave has its first message."""
         if self.namesrv is not None:
             self.namesrv.start(BOOT_MS)
         self.master.start(BOOT_MS)
@@ -334,7 +339,7 @@ class Pair:
         return self
 
     def end(self) -> str:
-        """The last word on a life that went well; what it was about."""
+        """Do the final check of a successful life; return a summary."""
         self.copies = {broker.base_name: LogCopy(broker.commit_log) for broker in (self.master, self.slave)}
         told = self.settle()
         by_offset, by_queue = self.near_slave(self._read_from_slave)
@@ -351,7 +356,7 @@ class Pair:
 
     @staticmethod
     def give_topics(broker: Broker) -> None:
-        """The topics to a slave that may have no name server to find its master by: consumers read from it."""
+        """Create the topics on a slave that may have no name server to find its master, so that consumers can read."""
         table = {topic: {"order": False, "perm": 6, "readQueueNums": QUEUES, "writeQueueNums": QUEUES,
                          "topicName": topic, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0} for topic in TOPICS}
         config = broker.store / "config"
@@ -359,7 +364,8 @@ class Pair:
         with open(config / "topics.json", "w", encoding="ascii") as file:
             json.dump({"dataVersion": {"counter": 1, "timestamp": 1}, "topicConfigTable": table}, file)
             file.flush()
-            os.fsync(file.fileno())  # the next loss of power takes what is not forced
+            # The next loss of power would lose unforced data.
+            os.fsync(file.fileno())
 
     def close(self) -> None:
         """Kill all; idempotent."""
@@ -375,11 +381,11 @@ class Pair:
             self.commits.close()
 
     def settle(self) -> str:
-        """Pause the senders, wait until the slave has all, and hold everything against what was acknowledged."""
+        """Pause the senders, wait until the slave has caught up, and compare everything with what was acknowledged."""
         self.senders.pause()
         for broker in (self.master, self.slave):
             if not broker.is_alive:
-                raise Violation(f"{broker.name} has ended by itself: {broker.tail()[-2000:]}")
+                raise Violation(f"{broker.name} has ended on its own: {broker.tail()[-2000:]}")
         begin, end = verdict.check_equal(self.master, self.slave, self.copies)
         acknowledged = self.senders.snapshot()
         for broker in (self.master, self.slave):
@@ -405,30 +411,33 @@ class Pair:
             self.flawed_queues.append(broker)
 
     def check_copy(self, broker: Broker) -> None:
-        """Each message that is acknowledged by now is in this broker's log, whatever the state of the other one."""
+        """Check that this broker's log has each message acknowledged so far, regardless of the other broker."""
         verdict.check_acknowledged(broker, self.copies[broker.base_name], self.senders.snapshot())
         self.commits.look()
 
 
-# The face of a kind of fault: a pair of brokers that lives for some cycles, each of which does one thing to it.
+# The base class of faults: a pair of brokers that lives for some cycles, each with one fault.
 
-# What 4.9 does not know: the slave shows its last record, takes the whole history, and acknowledges what is forced.
+# Keys that 4.9 lacks: the slave shows its last record, copies the whole history, and acknowledges forced data.
 TRUST = {"haHandshakeEnable": "true", "haSyncFromFirstFile": "true", "haSlaveAckAfterFlush": "true"}
-_FEW, _MANY = 40, 120  # messages before a fault, at most
+# Maximum of messages before a fault.
+_FEW, _MANY = 40, 120
 
 
 class Fault:
-    """One life of a pair. Everything that is chosen follows from `seed`; when it happens is up to the machine.
+    """One life of a pair. `seed` determines all choices; the machine determines when they happen.
 
-    `plants`: faults of planted.py, for the master and for the slave, which the cycles are expected to find. `small`:
-    leave out what takes long.
+    `plants`: faults of planted.py for the master and the slave, which the cycles are expected to find. `small`: skip
+    what takes long.
     """
 
     name = ""
     cycles_per_life = 20
     address_of_master = "127.0.0.1"
-    by_name_only = False  # True: only when it is asked for by name
-    master_of_rmqha_only = False  # True: the original is known to fail as a master
+    # True if the kind is run only when it is named.
+    by_name_only = False
+    # True if the original is known to fail as a master.
+    master_of_rmqha_only = False
 
     def __init__(self, folder: Path, seed: int, kinds: tuple[str, str] = ("rmqha", "rmqha"),
                  plants: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()), small: bool = False):
@@ -442,21 +451,22 @@ class Fault:
         self.file_sizes = some_file_sizes(f"{self.name} {seed}")
         self.pair: Pair | None = None
         self.holdings: list[Holdings] = []
-        self.told = ""  # by the end
-        self.notes: Counter[str] = Counter()  # what happened how often; summed up at the end
+        self.told = ""  # a summary, set by `end`
+        # Counts of events, summed up at the end.
+        self.notes: Counter[str] = Counter()
 
     @classmethod
     def why_not(cls) -> str | None:
-        """The reason why this kind can't be had on this machine; None when it can."""
+        """Return why this kind is not available on this machine, or None if it is."""
         return None
 
     def sides(self) -> tuple[dict, dict]:
-        """Options of master and slave: the plants, sizes of files, and for every other pair rmqha's own settings."""
+        """Return the options of both: plants, file sizes, and for every other pair rmqha's own settings."""
         settings = {**self.file_sizes, **(TRUST if self.trusting else {})}
         return {"plants": self.plants[0], **settings}, {"plants": self.plants[1], **settings}
 
     def make(self) -> Pair:
-        """The pair, not started."""
+        """Return the pair, not started."""
         raise NotImplementedError
 
     def open(self) -> None:
@@ -468,32 +478,31 @@ class Fault:
         self.pair.open(f"{self.address_of_master}:{master.port}")
 
     def load(self) -> None:
-        """Send, until some messages are acknowledged: at first a few senders, whose records come one by one, then all.
-        """
+        """Send until some messages are acknowledged: first with few senders, whose records arrive singly, then all."""
         self.pair.senders.go(self.rng.randint(1, 3))
         self.pair.senders.wait_for_more(self.rng.randint(1, _FEW), BOOT_MS)
         self.pair.senders.go()
         self.pair.senders.wait_for_more(self.rng.randint(1, _FEW if self.small else _MANY), BOOT_MS)
 
     def cycle(self) -> str:
-        """Do one thing to the pair, check, and say in a few words what was done. Raises Violation."""
+        """Do one fault to the pair, check, and describe it in a few words. Raises Violation."""
         raise NotImplementedError
 
     def hold(self) -> None:
-        """Remember what both brokers hold, when it is asked for the first time: they live through all cycles."""
+        """At the first call, record the descriptors and threads of both brokers, which live through all cycles."""
         if not self.holdings:
             self.holdings = [Holdings(broker) for broker in (self.pair.master, self.pair.slave)]
 
     def end(self) -> None:
-        """At the end of a life that went well: brokers that lived through all cycles hold no more than at first, and
-        the last word on both stores."""
+        """Do the final check of a successful life: brokers that lived through all cycles hold no more descriptors and
+        threads than at first, and both stores are complete."""
         brokers = self.pair.master, self.pair.slave
-        self.notes["empty files of the original taken away"] += sum(broker.empty_files for broker in brokers)
+        self.notes["empty files of the original removed"] += sum(broker.empty_files for broker in brokers)
         for holdings in self.holdings:
             holdings.assert_returned()
         self.told = self.pair.end()
 
     def close(self) -> None:
-        """Kill what runs, take down what was put up; called also after a failure."""
+        """Kill what runs, and tear down what was set up. Called after a failure, too."""
         if self.pair is not None:
             self.pair.close()

@@ -1,4 +1,4 @@
-"""One broker of a pair: how it is started with faults in it, also of C libraries, stopped, and what it holds."""
+"""One broker of a pair: its start with planted faults, also of C libraries, its stop, and the resources it holds."""
 import functools
 import json
 import os
@@ -15,19 +15,19 @@ from tests.support.nodes import BrokerNode
 from tests.support.raw_remoting import GET_BROKER_RUNTIME_INFO, Answer, RawClient
 from tests.support.wait import wait_until
 
-# Small C libraries that are preloaded into a broker, compiled when they are needed.
+# Small C libraries that are preloaded into a broker, compiled on demand.
 
 _HERE = Path(__file__).parent
 
 
 @functools.cache
 def why_not() -> str | None:
-    """The reason why nothing can be compiled on this machine; None when it can."""
+    """Return why nothing can be compiled on this machine, or None if it can."""
     return None if shutil.which("gcc") else "not installed: gcc"
 
 
 def compiled(name: str, folder: Path) -> Path:
-    """Compile `name`.c of this package into `folder`; the library."""
+    """Compile `name`.c of this package into `folder`, and return the library."""
     library = folder / f"{name}.so"
     done = subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(_HERE / f"{name}.c"), "-ldl"],
                           capture_output=True, text=True, timeout=600, check=False)
@@ -35,7 +35,7 @@ def compiled(name: str, folder: Path) -> Path:
     return library
 
 
-# One broker of a pair: how it is started with faults in it, stopped, and what it holds.
+# One broker of a pair: its start with planted faults, its stop, and the resources it holds.
 
 
 def _good(answer: Answer) -> Answer | None:
@@ -43,7 +43,7 @@ def _good(answer: Answer) -> Answer | None:
 
 
 class Broker(BrokerNode):
-    """A broker of either kind. `prefix` goes before its command, `plants` are faults of planted.py (rmqha only)."""
+    """A broker of either kind. `prefix` precedes its command, `plants` are faults of planted.py (rmqha only)."""
 
     def __init__(self, kind: str, folder: Path, name: str, prefix: tuple[str, ...] = (),
                  env: dict[str, str] | None = None, plants: tuple[str, ...] = (), **properties: object):
@@ -51,7 +51,7 @@ class Broker(BrokerNode):
         super().__init__(kind, folder, None, name, **properties)
 
     def become(self, kind: str) -> "Broker":
-        """As BrokerNode's, with prefix, environment and plants."""
+        """Do as BrokerNode does, with prefix, environment and plants."""
         super().become(kind)
         if self._plants:
             assert kind == "rmqha", "faults are planted in rmqha only"
@@ -62,46 +62,46 @@ class Broker(BrokerNode):
         return self
 
     def lay_trap(self, point: str | None, passage: int) -> None:
-        """From the next start on it kills itself at the n-th passage of a point of process_faults.py; None: no more."""
+        """Make the next starts kill themselves at the n-th passage of a point of process_faults.py; None: no more."""
         self._plants = tuple(plant for plant in self._plants if plant != "die") + (("die",) if point else ())
         self._extra_env = {**self._extra_env, "FAULTS_POINT": point or "", "FAULTS_PASSAGE": str(passage)}
         self.become(self.kind)
 
     @property
     def ends_by_its_files(self) -> bool:
-        """Whether the files say where the log ends; the original leaves behind the end what was there, and is asked."""
+        """True if the files show the end of the log. The original keeps old bytes after the end, and must be asked."""
         return self.kind == "rmqha" or bool(self._prefix) or not self.is_alive
 
     def log_end(self) -> int:
-        """Where its log ends: from the files, or the original's own word."""
+        """Return the end of its log, from the files or from the original's own answer."""
         if self.ends_by_its_files:
             return store_compare.log_end(self.commit_log)
         return int(self._runtime_info()["commitLogMaxOffset"])
 
     def _runtime_info(self) -> dict[str, str]:
         with RawClient(self.address) as client:
-            # within its first second the original fails here: it has no sample of its statistics yet
+            # in its first second the original fails here: it has no sample of its statistics yet
             answer = wait_until(lambda: _good(client.request(GET_BROKER_RUNTIME_INFO)), 60_000, "runtime information")
         return json.loads(answer.body)["table"]
 
     def freeze(self) -> None:
-        """SIGSTOP, until the kernel says that all threads stand."""
+        """Send SIGSTOP, and wait until the kernel reports all threads as stopped."""
         process = psutil.Process(self.pid)
         os.kill(self.pid, signal.SIGSTOP)
         wait_until(lambda: process.status() == psutil.STATUS_STOPPED, 60_000, f"{self.name} stopped")
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
     def wait_until_dispatched(self, timeout_ms: int = 60_000) -> None:
-        """Until all of the log is in the queues of a broker of ours that is sent nothing: it acknowledges earlier."""
+        """Wait until an idle rmqha broker has dispatched its whole log, which may be after it has acknowledged."""
         wait_until(lambda: self._runtime_info()["dispatchBehindBytes"] == "0", timeout_ms,
-                   f"all of the log of the {self.base_name} is in its queues")
+                   f"the whole log of the {self.base_name} is dispatched")
 
 
 def _target(descriptor: Path) -> str | None:
-    """What a descriptor of another process refers to; None when it was closed meanwhile."""
+    """Return the target of a descriptor of another process; None if it has been closed."""
     try:
         return os.readlink(descriptor)
     except FileNotFoundError:
@@ -109,9 +109,9 @@ def _target(descriptor: Path) -> str | None:
 
 
 class Holdings:
-    """Descriptors, but for files of the store, and threads of a broker, taken now: what a fault must not leave behind.
+    """A broker's descriptors, except store files, and its threads at creation. A fault must not leak them.
 
-    The JVM makes and ends threads by dozens as it likes; rmqha's pools make theirs on demand.
+    The JVM starts and ends dozens of threads at any time; rmqha's pools start theirs on demand.
     """
 
     def __init__(self, broker: Broker):
@@ -129,10 +129,10 @@ class Holdings:
         return ", ".join(f"{what} {count} -> {self._now()[what]}" for what, count in self._before.items())
 
     def assert_returned(self, timeout_ms: int = 60_000) -> None:
-        """Wait until no more is held than at the beginning, and a few more."""
+        """Wait until no more is held than at creation, with a small margin."""
         def returned() -> bool:
             return all(count <= self._before[what] + self._spare[what] for what, count in self._now().items())
         try:
             wait_until(returned, timeout_ms)
         except AssertionError:
-            raise AssertionError(f"F: {self._broker.name} held {self._before}, and holds {self._now()} now") from None
+            raise AssertionError(f"F: {self._broker.name} held {self._before}, now it holds {self._now()}") from None

@@ -1,9 +1,9 @@
-"""A broker with faults in it, for the proof that the fault suite finds them.
+"""A broker with planted faults, to prove that the fault suite finds them.
 
     python -m tests.faults.planted NAME[,NAME] -c FILE
 
-Each plant replaces a method of rmqha in this process, before the broker starts; one that is gone or renamed makes the
-planting fail.
+Each plant replaces a method of rmqha in this process before the broker starts. It fails if the method is gone or
+renamed.
 """
 import os
 import signal
@@ -27,7 +27,8 @@ from tests.faults.points import Trap
 from tests.faults.process_faults import ARM, OF_MASTER, OF_SLAVE
 
 _LATE_S = 0.05
-_WRITE_LATE_S = 0.5  # longer than another takes to become the master
+# Longer than another replica takes to become the master.
+_WRITE_LATE_S = 0.5
 _FLUSH_LATE_S = 0.3
 
 
@@ -38,7 +39,7 @@ def _completed() -> Completable:
 
 
 def ack_before_flush() -> None:
-    """The master answers before the fsync, which comes a moment later."""
+    """Let the master answer before the fsync, which follows a moment later."""
     submit, flush = CommitLog.submit_flush_request, FlushCommitLogService.flush
 
     def submit_flush_request(self, *arguments):
@@ -52,7 +53,7 @@ def ack_before_flush() -> None:
 
 
 def ack_before_replica() -> None:
-    """The master answers before a slave has the message."""
+    """Let the master answer before a slave has the message."""
     original = CommitLog.submit_replica_request
 
     def submit_replica_request(self, *arguments):
@@ -62,7 +63,7 @@ def ack_before_replica() -> None:
 
 
 def ack_before_write() -> None:
-    """The slave reports what it received, and writes it a moment later, or never, when its role changes before."""
+    """Let the slave report received bytes, and write them a moment later, or never if its role changes before."""
     append, max_offset = DefaultMessageStore.append_to_commit_log, DefaultMessageStore.get_max_phy_offset
     leave_role = AutoSwitchHAService._leave_role
     lock = threading.Lock()  # guards pending
@@ -86,7 +87,7 @@ def ack_before_write() -> None:
                 pending.clear()
 
     def leave_role_and_forget(self):
-        """Written later, it would lie behind the beginning of a new master's epoch, and no message would be lost."""
+        """Drop pending writes: later they would lie after the start of a new epoch, and nothing would be lost."""
         leave_role(self)
         with lock:
             pending.clear()
@@ -104,7 +105,7 @@ def ack_before_write() -> None:
 
 
 def swallowed_eio() -> None:
-    """A failed fsync counts as a good one."""
+    """Treat a failed fsync as successful."""
     original = MappedFile._force
 
     def force(self):
@@ -116,13 +117,13 @@ def swallowed_eio() -> None:
 
 
 def tail_not_zeroed() -> None:
-    """What lies behind the end of a truncated file stays."""
+    """Keep the bytes after the end of a truncated file."""
     assert callable(MappedFile.zero_from)
     MappedFile.zero_from = lambda self, position: None
 
 
 def first_ack_unchecked() -> None:
-    """The first report of a peer is an acknowledgement, whatever it says."""
+    """Treat the first report of a peer as an acknowledgement, whatever its offset."""
     original = ReadSocketService._accept
 
     def accept(self, reports):
@@ -133,14 +134,14 @@ def first_ack_unchecked() -> None:
 
 
 def offsets_not_loaded() -> None:
-    """A broker that comes back knows no consumer offsets."""
+    """Let a restarted broker forget the consumer offsets."""
     assert callable(ConsumerOffsetManager.decode)
     ConsumerOffsetManager.decode = lambda self, json_string: None
 
 
 def lone_record_in_pieces() -> None:
-    """A slave takes a lone record for one piece, also where it was received in several, as it did once: it stores other
-    bytes than it was sent. Neither the check of each record nor scrubbing finds that."""
+    """Let a slave treat a lone record as one piece even if it was received in several, an earlier bug: it stores other
+    bytes than were sent. Neither the check of each record nor scrubbing finds that."""
     take_record, start = FrameDecoder.take_record, DefaultMessageStore.start
 
     def take_wherever(self, offset, room):
@@ -155,12 +156,13 @@ def lone_record_in_pieces() -> None:
         config.haVerifyRecords = config.haScrubEnable = False
         start(self)
     assert master_connection._STREAM_SIZE > 1
-    master_connection._STREAM_SIZE = 1  # else only a record right behind many bytes is expected to come in pieces
+    # else only a record after many bytes may come in pieces
+    master_connection._STREAM_SIZE = 1
     FrameDecoder.take_record, DefaultMessageStore.start = take_wherever, start_unchecked
 
 
 def die() -> None:
-    """Not a fault of the broker's own: once it is told so, it is killed at the n-th passage of a named point."""
+    """Not a fault of the broker itself: on a signal, arm a kill at the n-th passage of a named point."""
     name = os.environ["FAULTS_POINT"]
     trap = Trap(int(os.environ["FAULTS_PASSAGE"]), lambda: None)
     {**OF_MASTER, **OF_SLAVE}[name].plant(trap)
@@ -171,7 +173,7 @@ def die() -> None:
 
 
 def slow_slave() -> None:
-    """Not a fault: a slave writes what it has received a moment later, and only then reports it."""
+    """Not a fault: let a slave write received bytes a moment later, and only then report them."""
     append = DefaultMessageStore.append_to_commit_log
 
     def append_to_commit_log(self, start_offset, data, data_start, data_length):

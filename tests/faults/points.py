@@ -1,7 +1,7 @@
-"""The named points: where a process can be killed, and how that is planted into a running store.
+"""The named points at which a process can be killed, and how they are planted into a running store.
 
-A point is planted by wrapping a method (of the store or of `os`) in the process that is to die. A method that is gone
-or renamed makes the planting fail, and a point that is not passed makes its round fail, so that the table stays true.
+A point is planted by wrapping a method (of the store or of `os`) in the process to kill. The planting fails if the
+method is gone or renamed, and a round fails if its point is not passed, so that the table stays correct.
 """
 import os
 import signal
@@ -25,8 +25,8 @@ from rmqha.store.mapped_file import MappedFile
 from rmqha.store.mapped_file_queue import MappedFileQueue
 from rmqha.store.store_checkpoint import StoreCheckpoint
 
-# When a point counts: while messages are put, while the store is closed, while a closed or a killed store is opened,
-# and while one is opened that was killed while it was opened.
+# The phase in which a point counts: while messages are put, while the store is closed, while a closed or a killed store
+# is opened, and while a store is opened that was killed during its last opening.
 LOAD, SHUTDOWN, START, RECOVERY, AGAIN = "load", "shutdown", "start", "recovery", "again"
 
 _LOG, _QUEUE, _INDEX = "/commitlog/", "/consumequeue/", "/index/"
@@ -35,7 +35,7 @@ _HEADER_HALF = message_layout.LONG.size * 2
 
 
 class Trap:
-    """Kills the process at the n-th passage; counts only once it is armed."""
+    """A trap that kills the process at the n-th passage. It counts only once it is armed."""
 
     def __init__(self, passage: int, note: Callable[[], None]) -> None:
         self.armed = False
@@ -44,7 +44,7 @@ class Trap:
         self._note = note
 
     def is_due(self) -> bool:
-        """Count one passage; True when it is the last."""
+        """Count one passage. Return True at the last one."""
         if not self.armed:
             return False
         with self._lock:
@@ -52,12 +52,12 @@ class Trap:
             return self._left == 0
 
     def die(self) -> None:
-        """Leave a note and be killed."""
+        """Write a note, and kill this process."""
         self._note()
         os.kill(os.getpid(), signal.SIGKILL)
 
     def step(self) -> None:
-        """One passage."""
+        """Count one passage, and kill this process at the last one."""
         if self.is_due():
             self.die()
 
@@ -67,7 +67,7 @@ Plant = Callable[[Trap], None]
 
 @dataclass(frozen=True)
 class Point:
-    """`reach`: the passage is drawn from 1 to this. `first`: where the process before is killed (RECOVERY, AGAIN)."""
+    """A named point. `reach`: the highest passage. `first`: where the previous process is killed (RECOVERY, AGAIN)."""
 
     name: str
     phase: str
@@ -77,7 +77,7 @@ class Point:
 
 
 def wrap(owner, name: str, make: Callable[[Callable, Trap], Callable]) -> Plant:
-    """AttributeError at once for a name that `owner` has no longer: a point may be drawn once in a hundred cycles."""
+    """Raise AttributeError at once if `owner` lacks the name: a point may be drawn only once in a hundred cycles."""
     getattr(owner, name)
 
     def plant(trap: Trap) -> None:
@@ -96,7 +96,7 @@ def before(owner, name: str, when: Callable[..., bool] = lambda *_: True) -> Pla
 
 
 def after(owner, name: str, when: Callable[..., bool] = lambda *_: True) -> Plant:
-    """`when` gets the result and the arguments."""
+    """Return a plant after the call. `when` gets the result and the arguments."""
     def make(original, trap):
         def wrapper(*args, **keys):
             result = original(*args, **keys)
@@ -115,7 +115,7 @@ def all_of(*plants: Plant) -> Plant:
 
 
 def torn_write(folder: str, cut: Callable[[int], slice], when: Callable[[int], bool]) -> Plant:
-    """Only a part of what is to be written arrives: the bytes that `cut` (of the length) tells."""
+    """Return a plant that writes only a part of the data: as many bytes as `cut(length)` returns."""
     def plant(trap: Trap) -> None:
         original = MappedFile.write_at
 
@@ -203,7 +203,7 @@ _TORN = "append: half of the record"
 _NOT_DISPATCHED = all_of(before(CommitLogRecovery, "_dispatch_record"), before(ConsumeQueue, "put_units"))
 
 def singly(plant: Plant) -> Plant:
-    """In a process that dispatches record by record, never in spans."""
+    """Return a plant for a process that dispatches record by record, never in spans."""
     def plant_singly(trap: Trap) -> None:
         reput_message_service.BULK_BYTES = 1 << 40
         plant(trap)

@@ -1,8 +1,8 @@
-"""Random sequences of what happens to a store and its slave, on disks that forget what was not forced to them.
+"""Random sequences of events for a store and its slave, on disks that lose unforced data.
 
     python -m tests.faults.power_sequences --sequences 20000 --seed 1 [--jobs 2]
 
-One line for each sequence that fails, then a summary; exit code 1 when one failed. A seed is one sequence:
+Prints one line for each failed sequence, then a summary; the exit code is 1 if one failed. A seed is one sequence:
 `--sequences 1 --seed N` runs it again.
 """
 from __future__ import annotations
@@ -29,11 +29,12 @@ from tests.faults.machine import Machine, Wrong, in_use
 
 _STEPS = (5, 40)
 _CHUNK = 50
-_JOURNALED = "RMQHA_JOURNALED_ONLY"  # set: file systems that lose names of synced files are left out
+# If set, file systems that lose names of synced files are skipped.
+_JOURNALED = "RMQHA_JOURNALED_ONLY"
 
 
 class Sequence:
-    """One master, perhaps one slave, and what happens to them."""
+    """One master, perhaps one slave, and their events."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng = rng = random.Random(seed)
@@ -47,7 +48,8 @@ class Sequence:
         if rng.random() < 0.5:
             self.slave = Machine(folder / "slave", BrokerRole.SLAVE, keys | {"transientStorePoolEnable": False}, rng,
                                  journaled)
-        limits = random.Random(f"limits of {seed}")  # of their own: a seed stays the sequence that it was
+        # A separate generator, so that a seed keeps its earlier sequence.
+        limits = random.Random(f"limits of {seed}")
         self._units_looked_at = limits.choice((1, 2, 30, 4096))
         for machine in self._machines():
             machine.maps = limits.choice((1, 2, 1000))
@@ -69,14 +71,14 @@ class Sequence:
         return keys
 
     def _weights(self) -> dict[str, float]:
-        """How likely each step is: sequences differ in what is rare."""
+        """Draw the weights of the steps: sequences differ in their rare steps."""
         weights = {name: self.rng.choice((1, 3)) for name in (
             "flush_log", "flush_log_a_little", "dispatch", "dispatch_some", "flush_queues", "flush_queues_a_little",
             "write_back", "flush_index", "clock")}
         return weights | {"append": 8, "power": 1, "kill": 1, "restart": 0.5, "cut_in": 0.6, "clean": 0.3, "feed": 6}
 
     def run(self) -> None:
-        """All steps; Wrong, or whatever the store raises, when something does not hold."""
+        """Do all steps. Raise Wrong, or the store's own exception, if something does not hold."""
         disks = [machine.disk for machine in self._machines()]
         with in_use(*disks), mock.patch.object(time, "time_ns", self.clock), \
                 mock.patch.object(consume_queue_recovery, "_UNITS_LOOKED_AT", self._units_looked_at):
@@ -124,7 +126,7 @@ class Sequence:
             machine.step(name)
 
     def _cut_in(self, machine: Machine) -> None:
-        """The machine stops in the middle of its next syncs, whatever they are of."""
+        """Stop the machine in the middle of its next syncs, of any file."""
         machine.disk.syncs_left = self.rng.randrange(12)
         first = "append" if machine is self.master else "flush_log"
         what = self.rng.choice((first, "flush_log", "flush_queues", "restart", "kill", "power"))
@@ -156,13 +158,13 @@ class Sequence:
             return
         if machine is self.master:
             if self.slave.end > self.master.end or self.slave.end < self.master.begin:
-                self.done.append("slave set up anew")
+                self.done.append("slave set up from scratch")
                 self.slave.set_up_anew()
         self.slave.check_against(self.master)
 
 
 def run_one(seed: int) -> tuple[str, Counter[str]]:
-    """What is wrong with a sequence, nothing if all holds; how often which step was made."""
+    """Return what is wrong with a sequence ("" if everything holds), and the counts of its steps."""
     folder = Path(tempfile.mkdtemp(prefix="power-", dir=_memory()))
     sequence = None
     try:
@@ -180,7 +182,7 @@ def run_one(seed: int) -> tuple[str, Counter[str]]:
 
 
 def run_some(first: int, count: int) -> tuple[list[str], Counter[str]]:
-    """Sequences one behind the other, in one process."""
+    """Run sequences one after another in this process."""
     failures, steps = [], Counter()
     logging.disable(logging.CRITICAL)
     try:
@@ -199,7 +201,7 @@ def _memory() -> str | None:
 
 
 def main() -> int:
-    """Run, print, and say by the exit code whether all holds."""
+    """Run and print; the exit code shows whether everything holds."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.power_sequences", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sequences", type=int, default=1000)

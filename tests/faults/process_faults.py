@@ -1,4 +1,4 @@
-"""Faults of a process: kill -9 at any moment and at named points, SIGSTOP; and what costs nothing."""
+"""Faults of a process: kill -9 at any moment and at named points, SIGSTOP; and port probes and idle times."""
 import os
 import signal
 import socket
@@ -18,15 +18,15 @@ from tests.faults.points import LOAD, POINTS, Point, after, before, torn_write
 from tests.faults.verdict import Violation
 from tests.support.wait import wait_until
 
-# kill -9 of the master, the slave or both under load, now and then again while it recovers; or SIGTERM.
+# kill -9 of the master, the slave or both under load, sometimes again during the recovery; or SIGTERM.
 
 _SAVED_EACH = 8  # cycles
 
 
 class Kill(Fault):
-    """One cycle: some acknowledgements, a kill, what the survivors hold, a restart, and the whole verdict.
+    """One cycle: some acknowledgements, a kill, a check of the survivor, a restart, and all checks.
 
-    Now and then the master has time to save its consumer offsets before.
+    Sometimes the master has time to save its consumer offsets before.
     """
 
     name = "kill"
@@ -55,7 +55,7 @@ class Kill(Fault):
         for victim in victims:
             self._end(victim, gently)
         for victim in victims:
-            # what is acknowledged by now must be in its files, and in those of the other one
+            # messages acknowledged so far must be in its files, and in those of the other broker
             pair.check_copy(victim)
         pair.check_copy(pair.slave)
         rng.shuffle(victims)
@@ -67,7 +67,7 @@ class Kill(Fault):
         return f"{'SIGTERM' if gently else 'kill -9'} of {target}{', again while it recovers' if again else ''}: {told}"
 
     def end(self) -> None:
-        """Also count how often the slave has taken higher consumer offsets from its master."""
+        """Also count how often the slave has copied higher consumer offsets from its master."""
         super().end()
         self.notes["times higher offsets on the slave"] += self.pair.commits.grown_on_slave
 
@@ -84,15 +84,15 @@ class Kill(Fault):
         victim.kill()
 
 
-# SIGSTOP of the master, the slave or both for a while: a process that is alive and does nothing.
+# SIGSTOP of the master, the slave or both for a while: a process that is alive but does nothing.
 
 _LONG_STOPS_S = (5, 25, 60)
 
 
 class Stop(Fault):
-    """One cycle: some acknowledgements, a stop under load, and the whole verdict after SIGCONT.
+    """One cycle: some acknowledgements, a stop under load, and all checks after SIGCONT.
 
-    One stop of forty is long. While the slave alone stands, each send is answered within slaveTimeout and a little.
+    One stop in forty is long. While only the slave is stopped, each send is answered within slaveTimeout and a margin.
     """
 
     name = "stop"
@@ -112,7 +112,8 @@ class Stop(Fault):
             broker.freeze()
         begin = time.monotonic()
         if target == "slave":
-            pair.senders.wait_for_answers(6)  # they come, whatever the slave does
+            # answers arrive whatever the slave does
+            pair.senders.wait_for_answers(6)
         time.sleep(max(0.0, begin + seconds - time.monotonic()))
         pair.check_copy(pair.slave)
         for broker in stopped:
@@ -126,7 +127,8 @@ class Stop(Fault):
 
 _LOG = "/commitlog/"
 _SOON_MS, _NOT_PASSED_MS = 3000, 25_000
-ARM = signal.SIGUSR1  # from here on passages of the trap count
+# From this signal on passages of the trap count.
+ARM = signal.SIGUSR1
 _ON_SLAVE = [
     Point("slave: before it appends", LOAD, 40, before(DefaultMessageStore, "append_to_commit_log")),
     Point("slave: appended half of what came", LOAD, 40,
@@ -152,10 +154,10 @@ OF_MASTER = {point.name: point for point in _ON_MASTER + _OF_STORE}
 
 
 class AtPoints(Fault):
-    """One cycle: one side starts again with a trap in it, runs into it under load, and starts once more without.
+    """One cycle: one side restarts with a trap, runs into it under load, and restarts without it.
 
-    The trap is armed once messages are acknowledged. With the master the slave is killed as well: it would wait 5 s
-    before it connects again.
+    The trap is armed once messages are acknowledged. The slave is killed together with the master, because it would
+    wait 5 s before it reconnects.
     """
 
     name = "points"
@@ -195,7 +197,8 @@ class AtPoints(Fault):
         os.kill(broker.pid, ARM)
         try:
             if not self._is_dead_within(broker, _SOON_MS) and broker is self.pair.master:
-                self._restart_slave()  # there are points that only a new connection passes
+                # some points are passed only by a new connection
+                self._restart_slave()
             return self._is_dead_within(broker, _NOT_PASSED_MS)
         finally:
             broker.kill()
@@ -208,15 +211,16 @@ class AtPoints(Fault):
         return not broker.is_alive
 
 
-# What costs nothing: port probes leave nothing behind, and a pair without load neither reconnects nor computes.
+# Port probes leak nothing, and a pair without load neither reconnects nor uses CPU.
 
-_WARM_UP = 200  # probes after which pools have their threads and the allocator its arenas
+# Probes after which pools have their threads and the allocator its arenas.
+_WARM_UP = 200
 _SPARE_BYTES = 8 << 20
 
 
 class Probes(Fault):
-    """One cycle: 10,000 connections to the master's ports that end soon, in several ways; descriptors, threads and
-    memory return to where they were, and the slave is served as before."""
+    """One cycle: 10,000 short connections to the master's ports, closed in several ways. Descriptors, threads and
+    memory must return to their earlier values, and the slave is served as before."""
 
     name = "probes"
     cycles_per_life = 1
@@ -259,12 +263,13 @@ class Probes(Fault):
             elif kind == 1:
                 probe.sendall(rng.randbytes(rng.randint(1, 7)))
             elif kind == 2:
-                probe.sendall(bytes(8))  # the first report of an empty slave
+                # the first report of an empty slave
+                probe.sendall(bytes(8))
 
 
 class Idle(Fault):
-    """One cycle: two minutes without load, with the default intervals: the slave keeps its connection, and neither
-    broker takes 1% of a core."""
+    """One cycle: two minutes without load, with the default intervals. The slave keeps its connection, and neither
+    broker uses 1% of a core."""
 
     name = "idle"
     cycles_per_life = 1
@@ -299,7 +304,7 @@ class Idle(Fault):
         return f"idle for {seconds} s, {shares[0]:.2%} and {shares[1]:.2%} of a core, no reconnect: {told}"
 
     def _connections(self) -> set[int]:
-        """Local ports of the slave's connections to the master's HA port."""
+        """Return the local ports of the slave's connections to the master's HA port."""
         process = psutil.Process(self.pair.slave.pid)
         connections = getattr(process, "net_connections", None) or process.connections  # renamed in psutil 6
         found = {c.laddr.port for c in connections("tcp") if c.raddr and c.raddr.port == self.pair.master.ha_port}

@@ -1,14 +1,15 @@
-"""Slaves hold the same bytes as their master, under load of many senders and bodies of all sizes, without any fault.
+"""Slaves have the same bytes as their master, under load from many senders with bodies of all sizes, without faults.
 
     python -m tests.faults.same_bytes --senders 24 --sizes 5000-30000 --seconds 60 --brokers rmqha-rmqha --slaves 4
     python -m tests.faults.same_bytes --matrix --seconds 60     both roles, all sizes, one and four slaves, and Java
 
-A run starts a master and its slaves with default keys and ASYNC_FLUSH, in memory while there is enough; the store goes
-away at its end. When all slaves hold the master's end, all are killed. Then each record of the master is held
-against the bytes of each slave at its place, its checks (CRC, own offset) against an oracle that shares no code with
-rmqha (tests/support/store_compare.py), and each acknowledged message against what was sent, on all sides.
+A run starts a master and its slaves with default keys and ASYNC_FLUSH, in memory if there is enough, and deletes the
+store at the end. When all slaves have reached the master's end, all brokers are killed. Then each record of the master
+is compared with the bytes of each slave at its place, its checks (CRC, own offset) are verified with an oracle that
+shares no code with rmqha (tests/support/store_compare.py), and each acknowledged message is compared with the message
+sent, on all sides.
 
-Prints a line for each run, and the first record that differs of each side. Exit code 1 when anything differs.
+Prints a line for each run, and the first differing record of each side. The exit code is 1 if anything differs.
 """
 import argparse
 import itertools
@@ -34,12 +35,13 @@ from tests.support.wait import wait_until
 
 GIB = 1 << 30
 BOOT_MS = 120_000
-END_MS = 600_000  # for a slave that has some GiB to fetch
+# For a slave that copies some GiB.
+END_MS = 600_000
 ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
 MATRIX = (("rmqha-rmqha", 1), ("rmqha-rmqha", 4), ("java-rmqha", 1), ("rmqha-java", 1))
 _SPARE = 4 * GIB  # of memory, for the processes
 _HEAD = struct.Struct(">II")
-# What is not the broker's own affair is as it is by default.
+# All keys that do not concern the test have their defaults.
 _DEFAULTS = dict.fromkeys(("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum",
                            "haSendHeartbeatInterval"))
 
@@ -56,17 +58,17 @@ class Log:
         self._size = len(next(iter(self._files.values()), b"")) or 1
 
     def close(self) -> None:
-        """Give the maps back."""
+        """Unmap the files."""
         for file in self._files.values():
             file.close()
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes of one file; fewer, or none, where they are not there."""
+        """Return bytes of one file; fewer, or none, if the file is shorter or missing."""
         file = self._files.get(offset - offset % self._size)
         return b"" if file is None else file[offset % self._size:offset % self._size + size]
 
     def places(self, end: int) -> Iterator[tuple[int, int]]:
-        """(offset, size) of each record from 0 to `end`, and of the blanks at the ends of files."""
+        """Yield (offset, size) of each record from 0 to `end`, and of the blanks at the ends of files."""
         at = 0
         while at < end:
             head = self.read(at, _HEAD.size)
@@ -80,7 +82,7 @@ class Log:
 
 
 def parse(data: bytes) -> store_compare.Record | None:
-    """The record that these bytes are; None when they can't be one."""
+    """Return the record in these bytes; None if they cannot be a record."""
     try:
         is_message = _HEAD.unpack_from(data)[1] == store_compare.MESSAGE_MAGIC
         return next(store_compare.records_in(data)) if is_message else None
@@ -89,7 +91,7 @@ def parse(data: bytes) -> store_compare.Record | None:
 
 
 def is_as_sent(record: store_compare.Record | None, sent: Acknowledged) -> bool:
-    """Whether a message can be read as it was acknowledged."""
+    """Return whether a message can be read as it was acknowledged."""
     return record is not None and record.crc_ok and sent == Acknowledged(
         record.physical_offset, record.topic, record.queue_id, record.queue_offset, zlib.crc32(record.body),
         zlib.crc32(record.properties.get(FILL, "").encode()))
@@ -97,22 +99,26 @@ def is_as_sent(record: store_compare.Record | None, sent: Acknowledged) -> bool:
 
 @dataclass
 class Side:
-    """What one broker's log has of the master's."""
+    """The comparison of one broker's log with the master's."""
 
     name: str
-    differ: int = 0  # records, and blanks, whose bytes are not the master's
+    # Records and blanks whose bytes differ from the master's.
+    differ: int = 0
     damaged: int = 0  # records whose own checks fail
-    unreadable: int = 0  # acknowledged messages that are not what was sent
-    first: str = ""  # that differs or is damaged
-    behind: str = ""  # that it never got the master's end
+    # Acknowledged messages that are not as sent.
+    unreadable: int = 0
+    # the first that differs or is damaged
+    first: str = ""
+    # The reason why it never reached the master's end.
+    behind: str = ""
 
     @property
     def is_good(self) -> bool:
-        """Whether it has all."""
+        """True if the log is the same and complete."""
         return not (self.differ or self.damaged or self.unreadable or self.behind)
 
     def look(self, offset: int, mine: bytes, theirs: bytes, sent: Acknowledged | None) -> None:
-        """Hold a place of the log against the master's bytes, `mine`, and what was sent."""
+        """Compare a place of the log with the master's bytes, `mine`, and with the message sent."""
         is_blank = _HEAD.unpack_from(mine)[1] == store_compare.BLANK_MAGIC
         record = None if is_blank else parse(theirs)
         differs = theirs != mine
@@ -128,20 +134,21 @@ class Side:
 
 @dataclass
 class Report:
-    """One run."""
+    """The results of one run."""
 
     brokers: str
     slaves: int
     role: str
     sizes: str
     sent: Sent
-    sides: list[Side]  # the master is the first
+    sides: list[Side]  # the master is first
     records: int = 0
-    elsewhere: list[Acknowledged] = field(default_factory=list)  # where the master has no record
+    # Acknowledged messages where the master has no record.
+    elsewhere: list[Acknowledged] = field(default_factory=list)
 
     @property
     def is_good(self) -> bool:
-        """Whether something was acknowledged, and all sides hold it all."""
+        """True if something was acknowledged, and all sides have all of it."""
         return bool(self.sent.acknowledged) and not self.elsewhere and all(side.is_good for side in self.sides)
 
     def __str__(self) -> str:
@@ -161,9 +168,10 @@ class Report:
 
 
 def end_of(broker: Broker) -> int:
-    """Where a running broker says that its log ends."""
+    """Return the end of a running broker's log, as the broker reports it."""
     def reported() -> str | None:
-        answer = client.request(GET_BROKER_RUNTIME_INFO)  # within its first second the original fails here
+        # the original fails in its first second
+        answer = client.request(GET_BROKER_RUNTIME_INFO)
         return json.loads(answer.body)["table"]["commitLogMaxOffset"] if answer.code == 0 else None
     with RawClient(broker.address) as client:
         return int(wait_until(reported, BOOT_MS, f"runtime information of {broker.name}"))
@@ -199,12 +207,12 @@ class Cluster:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, all."""
+        """Kill all brokers with SIGKILL."""
         for broker in reversed(self.all):
             broker.kill()
 
     def _prime(self) -> None:
-        """Make the topics, and send until a message is acknowledged and each slave has it: the load finds all there."""
+        """Create the topics, and send until a message is acknowledged and each slave has it."""
         with RawClient(self.master.address) as client:
             for topic, queues in TOPICS.items():
                 client.create_topic(topic, queues)
@@ -212,7 +220,7 @@ class Cluster:
         self.wait_for_slaves()
 
     def wait_for_slaves(self) -> tuple[int, dict[str, str]]:
-        """Wait until all slaves hold the master's end; this end, and the slaves that don't, with the reason."""
+        """Wait until all slaves have reached the master's end; return it, and the other slaves with the reason."""
         end, behind = end_of(self.master), {}
         for slave in self.slaves:
             try:
@@ -223,7 +231,7 @@ class Cluster:
 
 
 def compare(report: Report, logs: list[Log], end: int) -> None:
-    """Hold all sides against the master's log, and what was acknowledged."""
+    """Compare all sides with the master's log and the acknowledged messages."""
     acknowledged = {one.offset: one for one in report.sent.acknowledged}
     assert len(acknowledged) == len(report.sent.acknowledged), "two messages were acknowledged at one place"
     for offset, size in logs[0].places(end):
@@ -236,7 +244,7 @@ def compare(report: Report, logs: list[Log], end: int) -> None:
 
 def run(folder: Path, plan: Plan, brokers: str = "rmqha-rmqha", slaves: int = 1, role: str = "SYNC_MASTER",
         command: tuple[str, ...] = (), **properties: object) -> Report:
-    """One run, with its stores in `folder`. `command`: starts rmqha's brokers, instead of their own module."""
+    """Do one run, with its stores in `folder`. `command` starts rmqha's brokers instead of their own module."""
     with Cluster(folder, brokers, slaves, role, command, **properties) as cluster:
         address = cluster.master.address
         sent = sized_load.run_apart(Plan(**{**vars(plan), "address": address}))
@@ -253,7 +261,7 @@ def run(folder: Path, plan: Plan, brokers: str = "rmqha-rmqha", slaves: int = 1,
 
 
 def _new_folder(needed: int) -> Path:
-    """In memory, if there is enough of it."""
+    """Make a folder in memory, if there is enough."""
     memory = Path("/dev/shm")
     in_memory = memory.is_dir() and min(shutil.disk_usage(memory).free,
                                         psutil.virtual_memory().available) > needed + _SPARE
@@ -289,7 +297,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Run, print, and say by the exit code whether all sides hold the same."""
+    """Run and print; the exit code shows whether all sides are the same."""
     options = _parser().parse_args()
     if not options.matrix:
         return 0 if _run_and_print(options, options.brokers, options.slaves, options.role, options.sizes) else 1

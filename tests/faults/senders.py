@@ -1,7 +1,7 @@
-"""Clients that send without a pause and remember what was acknowledged: the witnesses of a fault.
+"""Clients that send without a pause and remember the acknowledged messages: the witnesses of a fault.
 
-Each sender is a thread with one bare connection (tests/support/raw_remoting.py) and one request on its way: a message
-or a batch, see drawn_messages.py. Only SEND_OK counts as acknowledged; all else means "stored, maybe".
+Each sender is a thread with one bare connection (tests/support/raw_remoting.py) and one request under way: a message
+or a batch, see drawn_messages.py. Only SEND_OK counts as acknowledged; anything else means "maybe stored".
 """
 import itertools
 import json
@@ -21,76 +21,88 @@ TOPIC = "Faults"
 TOPICS = (TOPIC, "Faults-of-another-topic", "F")
 QUEUES = 4  # of each topic
 SENDERS = 16
-_PAUSE_S = 0.3  # after an answer that is no acknowledgement
-_BYTES_PER_S = 12_000_000  # of all together: a log grows no faster than its broker can be started again
-_IDLE_S = 0.02  # of a sender that is not to send now
-_AWAY_S = 0.05  # before the next attempt to connect
+# The pause after an answer that is not an acknowledgement.
+_PAUSE_S = 0.3
+# The rate of all senders, so that a log grows no faster than its broker can be restarted.
+_BYTES_PER_S = 12_000_000
+# The polling interval of a paused sender.
+_IDLE_S = 0.02
+# The pause before the next attempt to connect.
+_AWAY_S = 0.05
 _SEND_OK = 0
 _STORED_MAYBE = (10, 11, 12)  # FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT
 
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """Where a message was acknowledged to be, and what it is."""
+    """The acknowledged place of a message, and its checksum."""
 
     topic: str
     queue_id: int
     queue_offset: int
-    offset: int  # commit log offset, as the message id has it
-    crc: int  # of the body and the properties, see drawn_messages.crc_of
+    # The commit log offset in the message id.
+    offset: int
+    # The CRC of the body and the properties, see drawn_messages.crc_of.
+    crc: int
 
     def place(self) -> tuple[str, int, int, int, int]:
-        """What a record must be, to compare with one."""
+        """The place of the record, to compare with one."""
         return self.topic, self.queue_id, self.queue_offset, self.offset, self.crc
 
 
 class Senders:
-    """`threads` senders to `address`; they connect again whenever their connection ends.
+    """`threads` senders to `address`, which reconnect whenever their connection ends.
 
-    `answer_within_s`: an answer that takes longer is noted in `unanswered` (the request must get a typed answer within
-    its deadline). `drawing`: what they send; without one, messages of all sizes.
+    `answer_within_s`: a later answer is noted in `unanswered` (each request must get a typed answer within its
+    deadline). `drawing` draws their messages; by default, messages of all sizes.
     """
 
     def __init__(self, address: str, name: str, seed: int, journal: Path, threads: int = SENDERS,
                  drawing: Drawing | None = None, answer_within_s: float = 60.0):
         self.address = address
-        self.acknowledged: dict[str, Acknowledged] = {}  # each thread adds its own names, in the order of the answers
-        self.maybe = 0  # answered as stored, but not acknowledged; written by all, only shown
-        self.refused: Counter[int] = Counter()  # response code -> count of all other answers
+        # Each thread adds its own names, in the order of the answers.
+        self.acknowledged: dict[str, Acknowledged] = {}
+        # The number of answers "stored, but not acknowledged"; written by all threads, only shown.
+        self.maybe = 0
+        # Response code -> count of all other answers.
+        self.refused: Counter[int] = Counter()
         self.unanswered: list[str] = []
         self.answer_within_s = answer_within_s
         self._name = name
         self._drawing = drawing or Drawing()
         self._journal = open(journal, "a", encoding="utf-8", buffering=1)
-        self._lock = threading.Lock()  # guards _journal, refused, unanswered
+        # Guards _journal, refused and unanswered.
+        self._lock = threading.Lock()
         self._go = threading.Event()
         self._stopped = threading.Event()
-        self._active = threads  # senders that send, while `_go` is set
-        self._busy = [False] * threads  # each thread writes its own entry
+        # The number of senders that send while `_go` is set.
+        self._active = threads
+        # each thread sets its own entry
+        self._busy = [False] * threads
         self._threads = [threading.Thread(target=self._run, args=(number, random.Random(f"{seed} {number}")),
                                           name=f"sender-{number}", daemon=True) for number in range(threads)]
         for thread in self._threads:
             thread.start()
 
     def go(self, count: int | None = None) -> None:
-        """Send: all of them, or so many."""
+        """Let all senders send, or `threads` of them."""
         self._active = count or len(self._threads)
         self._go.set()
 
     def pause(self) -> None:
-        """Send no more, and wait until nothing is on its way."""
+        """Stop sending, and wait until no request is under way."""
         self._go.clear()
         limit_ms = int(self.answer_within_s * 1000) + 10_000
         wait_until(lambda: not any(self._busy), limit_ms, "an answer, or the end of the connection, for each sender")
 
     def wait_for_more(self, count: int, timeout_ms: int = 60_000) -> None:
-        """Until `count` more messages are acknowledged than now."""
+        """Wait until `count` more messages are acknowledged than now."""
         wanted = len(self.acknowledged) + count
         wait_until(lambda: len(self.acknowledged) >= wanted, timeout_ms, f"{count} more acknowledgements "
                    f"(maybe {self.maybe}, refused {self.refused}, unanswered {self.unanswered})")
 
     def wait_for_answers(self, count: int, timeout_ms: int = 60_000) -> None:
-        """Until `count` more answers of any kind have come."""
+        """Wait until `count` more answers of any kind have arrived."""
         wanted = self._answers() + count
         wait_until(lambda: self._answers() >= wanted, timeout_ms, f"{count} more answers")
 
@@ -98,7 +110,7 @@ class Senders:
         return len(self.acknowledged) + self.maybe + sum(self.refused.values())
 
     def snapshot(self) -> dict[str, Acknowledged]:
-        """What is acknowledged by now."""
+        """Return the messages acknowledged so far."""
         return dict(self.acknowledged)
 
     def close(self) -> None:
@@ -114,7 +126,8 @@ class Senders:
         client: RawClient | None = None
         names = (f"{self._name}.{number:02d}.{count:07d}" for count in itertools.count(1))
         while not self._stopped.is_set():
-            self._busy[number] = True  # before it looks: `pause` looks the other way round
+            # Set before the check: `pause` checks in the reverse order.
+            self._busy[number] = True
             if number >= self._active or not self._go.is_set():
                 self._busy[number] = False
                 _ = self._stopped.wait(_IDLE_S) if self._go.is_set() else self._go.wait(1)
@@ -141,7 +154,7 @@ class Senders:
             return None
 
     def _send(self, client: RawClient, names: Iterator[str], rng: random.Random) -> float | None:
-        """Send a message or a batch. How many seconds to rest then, None when the connection is no more."""
+        """Send a message or a batch. Return the seconds to pause, or None if the connection has ended."""
         request = self._drawing.request(rng, TOPICS, QUEUES, names)
         body = request.body()
         rest_s = len(body) * self._active / _BYTES_PER_S
@@ -163,7 +176,7 @@ class Senders:
         return rest_s + _PAUSE_S
 
     def _acknowledge(self, request: Request, answer: Answer) -> None:
-        """Of a batch the answer has all message ids, and the queue offset of the first message."""
+        """Record an acknowledgement. For a batch it has all message ids, and the queue offset of the first message."""
         ids, queue_offset = answer.fields["msgId"].split(","), int(answer.fields["queueOffset"])
         queue_id, now = int(answer.fields["queueId"]), time.monotonic()
         lines = []

@@ -1,7 +1,7 @@
-/* Preloaded into a broker: its wall clock goes wrong by as many seconds as a file says, from one moment to the next.
+/* Preloaded into a broker: its wall clock jumps by the number of seconds in a file.
  *
- * FAULTS_CLOCK=<path>: a file of 8 bytes, a signed number in this machine's order, that is written by others while the
- * broker runs. Monotonic clocks are right, and so are the times that the kernel gives to files.
+ * FAULTS_CLOCK=<path>: a file of 8 bytes, a signed number in this machine's byte order, which other processes write
+ * while the broker runs. Monotonic clocks and the kernel's file times stay correct.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-"""Load of a process of its own whose bodies are random bytes of drawn sizes: what was acknowledged, and where it lies.
+"""A load of random bodies with drawn sizes, perhaps in its own process. It returns the acknowledged messages.
 
-Each sender is a thread with one bare connection (tests/support/raw_remoting.py) and one request on its way. Bodies are
-pieces of a random buffer, which nothing repeats: bytes of a wrong place never look right.
+Each sender is a thread with one bare connection (tests/support/raw_remoting.py) and one request under way. Bodies are
+pieces of a random buffer without repetitions, so that bytes of a wrong place never look right.
 """
 import base64
 import itertools
@@ -21,9 +21,11 @@ from typing import NamedTuple
 from tests.support.raw_remoting import RawClient
 
 KIB, MIB = 1 << 10, 1 << 20
-LARGEST = 4 * MIB - 64 * KIB  # body; with topic and properties it stays below the default maxMessageSize of 4 MiB
-TOPICS = {"Bytes0": 1, "Bytes1": 4, "Bytes2": 16}  # and their queues
-FILL = "fill"  # the property that makes some records long in their tail
+# The largest body; with topic and properties it is below the default maxMessageSize of 4 MiB.
+LARGEST = 4 * MIB - 64 * KIB
+TOPICS = {"Bytes0": 1, "Bytes1": 4, "Bytes2": 16}  # topic -> number of queues
+# The property that makes the tails of some records long.
+FILL = "fill"
 _LARGEST_FILL = 31_900
 _BUFFER = 16 * MIB
 _ANSWER_S = 120
@@ -42,7 +44,7 @@ def _log_uniform(least: int, most: int, rng: random.Random) -> int:
 
 
 def _heavy_tail(most: int, rng: random.Random) -> int:
-    """Half is below 2 KB, some 2 % above 250 KB; a few are as large as may be."""
+    """Draw a size: half are below 2 KB, about 2 % above 250 KB, and a few have the maximum."""
     return min(int(1000 * (rng.paretovariate(0.7) - 1)), most)
 
 
@@ -59,7 +61,7 @@ PROFILES: dict[str, Sizes] = {
 
 
 class Acknowledged(NamedTuple):
-    """A message's place, as its answer has it, and what it is."""
+    """The place of a message in its answer, and its checksums."""
 
     offset: int  # in the commit log
     topic: str
@@ -71,7 +73,7 @@ class Acknowledged(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is sent; it ends at the first bound that is reached."""
+    """The load. It ends at the first bound that is reached."""
 
     address: str
     sizes: str  # a profile
@@ -84,10 +86,11 @@ class Plan:
 
 @dataclass
 class Sent:
-    """What became of it."""
+    """The results of a load."""
 
     acknowledged: list[Acknowledged] = field(default_factory=list)
-    others: Counter[str] = field(default_factory=Counter)  # how often each other answer came
+    # The counts of all other answers.
+    others: Counter[str] = field(default_factory=Counter)
     bytes: int = 0
     seconds: float = 0.0
 
@@ -148,12 +151,12 @@ class _Load:
 
 
 def run(plan: Plan) -> Sent:
-    """Send it all, in this process."""
+    """Send the load from this process."""
     return _Load(plan).run()
 
 
 def run_apart(plan: Plan) -> Sent:
-    """Send it all, in a process of its own."""
+    """Send the load from a separate process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         sent: Future[Sent] = process.submit(run, plan)
         return sent.result()

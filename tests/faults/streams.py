@@ -1,10 +1,10 @@
-"""A stream of the format rocketmq-commitlog that is killed at random moments while its log grows, rolls, is deleted
-from its beginning, and is mounted elsewhere; now and then a second process runs on the same checkpoint.
+"""A stream of the format rocketmq-commitlog that is killed at random moments, while its log grows, rolls, loses old
+files and is mounted elsewhere. Sometimes a second process runs on the same checkpoint.
 
     python -m tests.faults.streams --kills 20 [--seed 1] [--record]
 
-Each start writes its batches into a folder of its own. In the end each batch must be there, the same in each folder
-that has it, and all batches together must have each message once. Prints what memory the Python of the streams took.
+Each start writes its batches into its own folder. At the end each batch must exist, be the same in each folder that has
+it, and all batches together must have each message once. Prints the memory of the streams' Python processes.
 """
 import argparse
 import json
@@ -28,7 +28,8 @@ from tests.support.sources import ROOT
 _FILE_SIZE = 64 << 10
 _SOURCE = "python_streaming_source_runner"
 _REFUSED = ("CONCURRENT_STREAM_LOG_UPDATE", "ConcurrentModificationException", "Concurrent update to the log")
-_START_S = 8  # in which a kill hits the start of Spark
+# The period in which a kill hits the start of Spark.
+_START_S = 8
 
 
 @dataclass
@@ -41,16 +42,18 @@ class Streams:
     starts: int = 0
     mounted: int = 0
     kills: int = 0
-    second: list[str] = field(default_factory=list)  # what became of second processes
-    most_kib: int = 0  # of one reader's process
+    # The outcomes of second processes.
+    second: list[str] = field(default_factory=list)
+    # The largest memory of a reader's process.
+    most_kib: int = 0
 
     @property
     def root(self) -> Path:
-        """Where the store is mounted."""
+        """The folder where the store is mounted."""
         return self.folder / "mnt" / f"m{self.mounted}"
 
     def command(self, *more: str) -> list[str]:
-        """Another start of the query."""
+        """Return the command of another start of the query."""
         self.starts += 1
         return [sys.executable, "-m", "tests.pipeline.stream_process", str(self.folder / "mnt" / "*"),
                 str(self.folder / "out" / str(self.starts)), str(self.folder / "checkpoint"), *more]
@@ -62,7 +65,7 @@ class Streams:
         self.written += count
 
     def taken(self) -> int:
-        """Up to where batches are done, by the checkpoint."""
+        """Return the end of the committed batches, from the checkpoint."""
         done = [int(path.name) for path in (self.folder / "checkpoint" / "commits").glob("[0-9]*")]
         if not done:
             return 0
@@ -70,20 +73,20 @@ class Streams:
         return max(each["offset"] for each in json.loads(text.splitlines()[-1])["logs"].values())
 
     def delete(self) -> None:
-        """Files of which all was taken, as the broker deletes old ones."""
+        """Delete files that were read completely, as the broker deletes old files."""
         taken = self.taken()
         for path in sorted((self.root / "commitlog").iterdir())[:-1]:
             if int(path.name) + _FILE_SIZE <= taken:
                 path.unlink()
 
     def remount(self) -> None:
-        """The same store, elsewhere."""
+        """Mount the same store elsewhere."""
         before = self.root
         self.mounted += 1
         before.rename(self.root)
 
     def cycle(self) -> str:
-        """One kill."""
+        """Do one kill."""
         with support.open_store(self.root, mappedFileSizeCommitLog=_FILE_SIZE) as store:
             self.put(store, self.chance.randint(20, 400))
             has_second = self.chance.random() < 0.25
@@ -116,7 +119,7 @@ class Streams:
         return f"after {steps} steps" + (", a second one: " + self.second[-1] if has_second else "")
 
     def _run_second(self, store) -> str:
-        """What becomes of a second process on the same checkpoint, beside the first."""
+        """Run a second process on the same checkpoint, in parallel to the first; return its outcome."""
         with open(self.folder / "second.txt", "w+") as said, _killed_in_the_end(self.command(), said) as second:
             deadline = time.monotonic() + 60
             while second.poll() is None and time.monotonic() < deadline:
@@ -128,7 +131,7 @@ class Streams:
         found = next((word for word in _REFUSED if word in text), None)
         if found:
             return f"refused with {found}"
-        return "it went on until it was killed" if code is None else f"ended with {code}: {text[-300:]}"
+        return "it continued until it was killed" if code is None else f"ended with {code}: {text[-300:]}"
 
     def _note_memory(self, group: int) -> None:
         for path in Path("/proc").glob("[0-9]*"):
@@ -140,7 +143,7 @@ class Streams:
                 continue  # it has ended
 
     def verdict(self) -> str:
-        """AssertionError when a message is missing, came twice, or a batch came again as another one."""
+        """Assert that no message is missing or repeated, and that no batch was repeated with other contents."""
         with support.open_store(self.root, mappedFileSizeCommitLog=_FILE_SIZE) as store:
             self.put(store, 50)
         subprocess.run(self.command("--to-end"), check=True, timeout=600, cwd=ROOT, stdout=subprocess.DEVNULL)
@@ -153,7 +156,7 @@ class Streams:
             keys = ParquetDataset(path, partitioning=None).read(["keys"])["keys"].to_pylist()
             keys = sorted(keys, key=int)
             again += number in batches
-            assert batches.setdefault(number, keys) == keys, f"batch {number} came again as another one"
+            assert batches.setdefault(number, keys) == keys, f"batch {number} was repeated with other contents"
         assert sorted(batches) == list(range(len(batches))), sorted(batches)
         keys = [key for _, batch in sorted(batches.items()) for key in batch]
         assert keys == [str(number) for number in range(self.written)], _difference(keys, self.written)
@@ -170,7 +173,7 @@ def _difference(keys: list[str], count: int) -> str:
 
 @contextmanager
 def _killed_in_the_end(command: list[str], stderr=subprocess.DEVNULL) -> Iterator[subprocess.Popen]:
-    """A process that is killed with all that it started."""
+    """Start a process, and kill it at the end together with its children."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True,
                           cwd=ROOT) as process:
         try:
@@ -183,7 +186,7 @@ def _killed_in_the_end(command: list[str], stderr=subprocess.DEVNULL) -> Iterato
 
 
 def run(folder: Path, kills: int, seed: int, say=print) -> Streams:
-    """The whole campaign. AssertionError when what was promised did not hold."""
+    """Run the whole campaign. Raise AssertionError if a promise was broken."""
     streams = Streams(folder, random.Random(seed))
     with support.open_store(streams.root, mappedFileSizeCommitLog=_FILE_SIZE) as store:
         streams.put(store, 100)
@@ -194,7 +197,7 @@ def run(folder: Path, kills: int, seed: int, say=print) -> Streams:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)

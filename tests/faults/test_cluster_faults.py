@@ -1,4 +1,4 @@
-"""A few cycles of each kind of fault, kill -9 at each named point, and random sequences on disks that forget."""
+"""A few cycles of each kind of fault, kill -9 at each named point, and random sequences on disks that lose data."""
 import os
 import queue
 import random
@@ -14,21 +14,22 @@ from tests.faults.power_sequences import run_some
 from tests.support import tiers
 from tests.support.tiers import in_all
 
-# A few cycles of each kind of fault: nothing that was acknowledged is lost, both logs are the same bytes at the end.
+# A few cycles of each kind of fault: no acknowledged message is lost, and at the end both logs have the same bytes.
 #
-# The long forms are `python -m tests.faults --minutes N --seed S`; see __main__.py.
+# The long campaigns are `python -m tests.faults --minutes N --seed S`; see __main__.py.
 
 # kind of fault -> cycles
 CYCLES = {"kill": 2, "points": 1, "link": 2, "power": 1, "stop": 1, "proxy": 2, "sync": 1, "full": 1, "tail": 1,
           "liars": 1, "clock": 1, "descriptors": 1, "probes": 1, "idle": 1}
 BASIC = ("kill", "link")
 SEED = 3
-JOBS = 4  # most of a cycle is waiting
+# Most of a cycle is waiting.
+JOBS = 4
 
 
 @pytest.fixture(scope="module")
 def outcomes(request, tmp_path_factory) -> dict[str, campaign.Outcome]:
-    """All selected kinds, several lives at a time."""
+    """Run all selected kinds, several lives at a time."""
     wanted = [item.callspec.params["kind"] for item in request.session.items
               if item.path == request.path and "kind" in getattr(getattr(item, "callspec", None), "params", ())]
     folder = tmp_path_factory.mktemp("pairs")
@@ -37,7 +38,8 @@ def outcomes(request, tmp_path_factory) -> dict[str, campaign.Outcome]:
     return {outcome.life.kind: outcome for outcome in campaign.run(iter(lives), JOBS, float("inf"))}
 
 
-@pytest.mark.timeout(600)  # the first one waits for all
+# The first test waits for all lives.
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in BASIC else in_all) for kind in CYCLES])
 def test_nothing_acknowledged_is_lost_and_both_logs_are_the_same(kind, outcomes):
     reason = campaign.KINDS[kind].why_not()
@@ -52,7 +54,7 @@ def test_each_kind_has_its_cycles():
     assert set(CYCLES) == set(campaign.KINDS)
 
 
-def test_the_same_seed_gives_the_same_schedule(tmp_path):
+def test_same_seed_gives_the_same_schedule(tmp_path):
     def schedule(seed: int) -> list[campaign.Life]:
         return list(campaign.lives_of(["kill", "link"], ("rmqha", "java"), seed, 60, 1.0, tmp_path))
     assert schedule(1) == schedule(1)
@@ -60,9 +62,9 @@ def test_the_same_seed_gives_the_same_schedule(tmp_path):
     assert sum(life.cycles for life in schedule(1)) == 2 * 60
 
 
-# kill -9 at each named point: what was acknowledged is there, and the store is whole; see tests.faults.
+# kill -9 at each named point: acknowledged messages survive, and the store is consistent; see tests.faults.
 #
-# RMQHA_FAULT_SEEDS=20 tries more seeds; `python -m tests.faults` does so with a table.
+# RMQHA_FAULT_SEEDS=20 runs more seeds; `python -m tests.faults` does so and prints a table.
 
 SEEDS = range(1, int(os.environ.get("RMQHA_FAULT_SEEDS", tiers.pick(1, long=2))) + 1)
 JOBS = 4  # the processes mostly wait
@@ -70,7 +72,7 @@ JOBS = 4  # the processes mostly wait
 
 @pytest.fixture(scope="module")
 def kill_at_points_outcomes(request, tmp_path_factory) -> dict[tuple[str, int], Future]:
-    """All selected rounds, several stores at a time."""
+    """Run all selected rounds, several stores at a time."""
     wanted = [item.callspec.params for item in request.session.items
               if item.path == request.path and "point_name" in getattr(getattr(item, "callspec", None), "params", ())]
     free: queue.SimpleQueue[Rounds] = queue.SimpleQueue()
@@ -94,32 +96,32 @@ def kill_at_points_outcomes(request, tmp_path_factory) -> dict[tuple[str, int], 
 @tiers.in_all
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("point_name", POINTS)
-def test_nothing_acknowledged_is_lost_and_all_is_whole_after_a_kill(point_name, seed, kill_at_points_outcomes):
+def test_killed_store_is_consistent_and_loses_nothing_acknowledged(point_name, seed, kill_at_points_outcomes):
     outcome = kill_at_points_outcomes[point_name, seed].result()
     assert not outcome.failure, f"passage {outcome.passage}: {outcome.failure}"
     assert outcome.records > 0
 
 
-def test_points_cover_every_part_of_a_store_s_life():
+def test_points_cover_every_phase_of_a_store():
     assert len(POINTS) >= 20
     assert {point.phase for point in POINTS.values()} == {LOAD, SHUTDOWN, START, RECOVERY, AGAIN}
     assert all(point.first in POINTS for point in POINTS.values() if point.phase in (RECOVERY, AGAIN))
 
 
-def test_a_passage_counts_only_once_armed():
+def test_passages_count_only_once_armed():
     trap = Trap(2, lambda: None)
     assert not trap.is_due()
     trap.armed = True
     assert [trap.is_due(), trap.is_due(), trap.is_due()] == [False, True, False]
 
 
-# Random sequences on disks that forget what was not forced to them; the long form is in power_sequences.py.
+# Random sequences on disks that lose unforced data; the long campaign is in power_sequences.py.
 
 _SEQUENCES = tiers.pick(40, all=200, long=20_000)
 
 
 @pytest.mark.timeout(3600)
-def test_nothing_that_was_acknowledged_is_lost_and_all_queues_follow_from_the_log():
+def test_nothing_acknowledged_is_lost_and_queues_match_the_log_after_a_power_loss():
     failures, steps = run_some(1, _SEQUENCES)
     assert not failures
     assert all(any(step.endswith(name) for step in steps) for name in ("power", "kill", "restart", "append", "feed"))
@@ -130,7 +132,7 @@ def test_sequences_that_once_failed_hold(seed):
     assert run_some(seed, 1)[0] == []
 
 
-def test_disk_forgets_what_was_not_forced_to_it(tmp_path):
+def test_disk_loses_unforced_data(tmp_path):
     disk = SyncedDisk(tmp_path)
     with in_use(disk):
         with open(tmp_path / "synced", "wb", buffering=0) as file:
@@ -149,7 +151,7 @@ def test_disk_forgets_what_was_not_forced_to_it(tmp_path):
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"synced": b"a" * PAGE}
 
 
-def test_any_later_sectors_may_be_there(tmp_path):
+def test_any_later_sectors_may_survive(tmp_path):
     seen = set()
     for seed in range(60):
         path = tmp_path / str(seed)

@@ -1,4 +1,4 @@
-"""A few rounds of a topic that is deleted and made again; the long form is deleted_topics.py itself."""
+"""A few rounds of a topic that is deleted and created again; the long campaign is deleted_topics.py itself."""
 
 from tests.faults.deleted_topics import DeletedTopics
 from tests.support.tiers import in_all
@@ -6,7 +6,7 @@ from tests.support.tiers import in_all
 pytestmark = in_all
 
 
-def test_topic_made_again_has_all_that_it_acknowledged_on_master_and_slave(tmp_path):
+def test_recreated_topic_keeps_all_acknowledged_messages_on_master_and_slave(tmp_path):
     with DeletedTopics(tmp_path, seed=5) as life:
         for number in range(1, 4):
             life.run(deep=number == 3)

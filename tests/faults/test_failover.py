@@ -1,6 +1,6 @@
 """A few cycles of each kind of failover: nothing acknowledged is lost, one master at a time, all logs are the same.
 
-The long forms are `python -m tests.faults.failover`; see failover/__main__.py.
+The long campaigns are `python -m tests.faults.failover`; see failover/__main__.py.
 """
 import pytest
 
@@ -27,12 +27,13 @@ _OF_JAVA = {name for name, (_, plan, _) in LIVES.items() if "java" in (plan.cont
             or plan.brokers == "mixed"}
 SEED = 5
 SECONDS = 15.0  # of a sequence
-JOBS = 2  # most of a cycle is waiting, but for starts
+# Most of a cycle is waiting, except for starts.
+JOBS = 2
 
 
 @pytest.fixture(scope="module")
 def outcomes(request, tmp_path_factory) -> dict[str, Outcome]:
-    """All selected lives."""
+    """Run all selected lives."""
     wanted = [item.callspec.params["name"] for item in request.session.items
               if item.path == request.path and "name" in getattr(getattr(item, "callspec", None), "params", ())]
     folder = tmp_path_factory.mktemp("failover")
@@ -45,11 +46,12 @@ def outcomes(request, tmp_path_factory) -> dict[str, Outcome]:
     return {name: by_life[life] for name, life in lives.items()}
 
 
-@pytest.mark.timeout(900)  # the first one waits for all
+# The first test waits for all lives.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=pytest.mark.java if name in _OF_JAVA else pytest.mark.etcd if name in _OF_ETCD else
                  () if name == "kill" else tiers.in_all) for name in LIVES])
-def test_nothing_acknowledged_is_lost_when_another_becomes_the_master(name, outcomes):
+def test_nothing_acknowledged_is_lost_in_a_failover(name, outcomes):
     kind, plan, cycles = LIVES[name]
     reason = why_not(kind, plan)
     if reason:
@@ -61,10 +63,10 @@ def test_nothing_acknowledged_is_lost_when_another_becomes_the_master(name, outc
 
 @tiers.in_all
 @pytest.mark.parametrize("plants", [("ack_before_replica", "slow_slave"), ("ack_before_write",)])
-def test_a_planted_fault_is_found(plants, tmp_path):
+def test_planted_failover_fault_is_found(plants, tmp_path):
     outcome = run_life(Life("kill", Plan(plants=plants), SEED, 12, tmp_path / "life"))
     assert any(f": {rule}: " in outcome.failure for rule in "ABC"), outcome
 
 
-def test_each_kind_has_its_cycles():
+def test_each_kind_of_failover_has_its_cycles():
     assert {kind for kind, _, _ in LIVES.values()} == set(KINDS)

@@ -1,7 +1,7 @@
-"""A bit that flips on its way to a slave: the message is never acknowledged out of damaged bytes.
+"""A bit that flips on its way to a slave: damaged bytes are never acknowledged.
 
-Flips are drawn: where in a record or in a frame's header, how large the records are, which of them is hit, and whether
-once, or each time it is sent.
+Flips are drawn: the place in a record or a frame's header, the sizes of the records, the record that is hit, and
+whether it is hit once or every time it is sent.
 """
 import json
 import random
@@ -36,8 +36,10 @@ UPDATE_BROKER_CONFIG = 25
 SEND_OK = 0
 LATER_OR_NOT = (11, 12)  # SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT
 NUDGE_S = 0.2
-NUDGE = 700_000  # bytes: a few fill the largest frame that there can be
-SMALL_FRAMES = 8000  # bytes of a body: three fit into one frame
+# Bytes; a few such messages fill the largest possible frame.
+NUDGE = 700_000
+# Bytes of a body: three fit into one frame.
+SMALL_FRAMES = 8000
 
 
 class Stores:
@@ -48,7 +50,8 @@ class Stores:
         self.folder = folder
         self.master = make_store(folder / "master", BrokerRole.SYNC_MASTER, **{**KEYS, **keys})
         self.slave = make_store(folder / "slave", BrokerRole.SLAVE, haVerifyRecords=True, **{**KEYS, **keys})
-        self.pending: list = []  # what puts will come to
+        # The future results of the puts.
+        self.pending: list = []
         self._nudge_at = 0.0
 
     def __enter__(self) -> "Stores":
@@ -71,17 +74,17 @@ class Stores:
 
     @property
     def client(self) -> ha_client.HAClient:
-        """The slave's."""
+        """The slave's HA client."""
         return self.slave.ha_service.ha_client
 
     def stats(self) -> dict[str, str]:
-        """The slave's runtime table."""
+        """Return the slave's runtime table."""
         table: dict[str, str] = {}
         self.slave.ha_service.build_running_stats(table)
         return table
 
     def put(self, size: int) -> None:
-        """Put a message of random bytes, and don't wait."""
+        """Put a message of random bytes without waiting."""
         msg = MessageExtBrokerInner("T", self.rng.randbytes(size))
         msg.properties_string = message_properties2string({"KEYS": f"k{size}", "TAGS": "some"})
         msg.born_host, msg.store_host = ("10.1.2.3", 4567), ("10.1.2.4", 10911)
@@ -90,11 +93,11 @@ class Stores:
 
     @property
     def records(self) -> Path:
-        """The master's commit log."""
+        """The records of the master's commit log."""
         return self.folder / "master" / "commitlog"
 
     def append(self, sizes: list[int]) -> list[store_compare.Record]:
-        """Put messages while nothing goes to the slave; their records."""
+        """Put messages while nothing is sent to the slave; return their records."""
         begin = self.master.get_max_phy_offset()
         self.relay.pause()
         for size in sizes:
@@ -102,9 +105,10 @@ class Stores:
         return list(store_compare.walk(self.records, begin=begin))
 
     def nudged_until(self, fact: Callable[[], object], what: str, waiting: Iterable = ()) -> None:
-        """Wait, and send more now and then: a length that is too large is waited for. `waiting` get no answers."""
+        """Wait, and send more from time to time, because a slave waits for the rest of a length that is too large.
+        `waiting` stay unanswered."""
         def holds() -> bool:
-            assert not [future for future in waiting if future.is_done], "acknowledged out of damaged bytes"
+            assert not [future for future in waiting if future.is_done], "damaged bytes were acknowledged"
             if fact():
                 return True
             if time.monotonic() > self._nudge_at:
@@ -115,20 +119,20 @@ class Stores:
         wait_until(holds, WAIT_MS, what)
 
     def assert_nothing_wrong_is_held(self) -> None:
-        """All that the slave holds is the master's, and no more is acknowledged than it holds."""
+        """Assert that the slave's log is a part of the master's, and that no more is acknowledged than it has."""
         acknowledged = self.master.ha_service.push2_slave_max_offset.get()
         held = log_of(self.slave)
         assert held == log_of(self.master)[:len(held)]
         assert acknowledged <= len(held)
 
     def assert_not_acknowledged(self, record: store_compare.Record, from_there: list) -> None:
-        """The slave's log ends before the record, and whoever waits for it or for a later one still waits."""
+        """Assert that the slave's log ends before the record, and the puts of this and later records still wait."""
         assert self.slave.get_max_phy_offset() <= record.offset
         assert self.master.ha_service.push2_slave_max_offset.get() <= record.offset
         assert not [future for future in from_there if future.is_done]
 
     def settle(self) -> None:
-        """Wait until all is acknowledged, and hold the logs against each other."""
+        """Wait until everything is acknowledged, and compare the logs."""
         wait_until(lambda: self.slave.get_max_phy_offset() == self.master.get_max_phy_offset(), WAIT_MS, "the end")
         assert log_of(self.slave) == log_of(self.master)
         wait_until(lambda: all(future.is_done for future in self.pending), WAIT_MS, "an answer for each put")
@@ -147,10 +151,11 @@ def stores(tmp_path):
 
 
 def draw(stores: Stores, rng: random.Random, place: str) -> tuple[store_compare.Record, list, Flip]:
-    """Records that wait to be sent, the one to hit, the puts that wait for it or a later one, and the flip."""
+    """Return the records to be sent, the one to hit, the puts that wait for it or a later one, and the flip."""
     sizes = [some_size(rng) for _ in range(rng.choice((1, 1, 3, 6)))]
     if place == "frame's size":
-        sizes = [rng.randint(100, SMALL_FRAMES) for _ in sizes[:3]]  # each frame ends with a record
+        # each frame ends with a record
+        sizes = [rng.randint(100, SMALL_FRAMES) for _ in sizes[:3]]
     records = stores.append(sizes)
     assert len(records) == len(sizes)
     number = rng.randrange(len(records))
@@ -163,7 +168,7 @@ def draw(stores: Stores, rng: random.Random, place: str) -> tuple[store_compare.
 
 
 def is_hit_once(stores: Stores, record: store_compare.Record, waiting: list, flip: Flip) -> None:
-    """The slave closes, and fetches the record again; no more is needed."""
+    """Check that after one flip the slave reconnects and fetches the record again, and all is acknowledged."""
     failures, ended = stores.client.verify_failures, stores.relay.ended
     mine = list(stores.pending)
     stores.relay.hold()
@@ -185,7 +190,7 @@ def is_hit_once(stores: Stores, record: store_compare.Record, waiting: list, fli
 
 
 def is_hit_each_time(stores: Stores, record: store_compare.Record, waiting: list, flip: Flip) -> None:
-    """Nothing from there on is acknowledged until the flips end; then all is."""
+    """Check that this and later records are acknowledged only after the flips end."""
     flip.times = float("inf")
     mine = list(stores.pending)
     stores.relay.flip = flip
@@ -198,9 +203,9 @@ def is_hit_each_time(stores: Stores, record: store_compare.Record, waiting: list
         assert stores.stats()["haClientState"] == "DIVERGED"
         assert stores.stats()["haDivergedOffset"] == str(record.offset)
         stores.assert_not_acknowledged(record, waiting)
-    # of a frame whose header is wrong the records may be good, and then are not sent again
+    # the records of a frame with a damaged header may be good, and then are not sent again
     stores.nudged_until(lambda: flip.hits >= 4 or flip.header_at is not None and
-                        stores.slave.get_max_phy_offset() > record.offset, "the slave asks again and again")
+                        stores.slave.get_max_phy_offset() > record.offset, "the slave keeps requesting it")
     stores.assert_nothing_wrong_is_held()
     if flip.header_at is None:
         stores.assert_not_acknowledged(record, waiting)
@@ -208,13 +213,13 @@ def is_hit_each_time(stores: Stores, record: store_compare.Record, waiting: list
     stores.relay.flip = None
     stores.settle()
     assert {future.get(0).put_message_status for future in mine} == {PutMessageStatus.PUT_OK}
-    wait_until(lambda: stores.stats()["haClientState"] == "TRANSFER", WAIT_MS, "the slave is well again")
+    wait_until(lambda: stores.stats()["haClientState"] == "TRANSFER", WAIT_MS, "the slave has recovered")
     assert divergence.found is None
 
 
 @pytest.mark.parametrize("seed", range(pick(3, all=11)))
 def test_flipped_bit_is_never_acknowledged(stores, seed):
-    """All places come, in eleven seeds of four draws each."""
+    """Eleven seeds with four draws each cover all places."""
     places = [*CHECKED, *HEADER]
     rng = random.Random(seed)
     for number in range(DRAWS):
@@ -224,11 +229,11 @@ def test_flipped_bit_is_never_acknowledged(stores, seed):
 
 
 def status(future) -> PutMessageStatus:
-    """What a put has come to."""
+    """Return the result of a put."""
     return wait_until(lambda: future.is_done and future.get(0), WAIT_MS, "an answer").put_message_status
 
 
-def test_both_sides_say_so_and_senders_hear_that_it_is_not_acknowledged(tmp_path, caplog):
+def test_damage_is_reported_on_both_sides_and_to_senders(tmp_path, caplog):
     caplog.set_level("INFO", "RocketmqStore")
     with Stores(tmp_path, slaveTimeout=300) as stores:
         (record,) = stores.append([5000])
@@ -238,14 +243,14 @@ def test_both_sides_say_so_and_senders_hear_that_it_is_not_acknowledged(tmp_path
         divergence = stores.slave.ha_service.divergence
         wait_until(lambda: divergence.found is not None, WAIT_MS, "the slave has diverged")
         assert status(future) in NOT_ACKNOWLEDGED
-        wait_until(lambda: flip.hits >= 4, WAIT_MS, "the slave asks again and again")
+        wait_until(lambda: flip.hits >= 4, WAIT_MS, "the slave keeps requesting it")
         stores.put(100)
         assert status(stores.pending[-1]) in NOT_ACKNOWLEDGED
         assert stores.slave.get_max_phy_offset() == record.offset
-        place = f"the record at commit log offset {record.offset} has a body whose CRC is not the one it names"
-        wait_until(lambda: "failed its checks, each time" in caplog.text, WAIT_MS, "the master's word of it")
+        place = f"the record at commit log offset {record.offset} has a body that does not match its CRC"
+        wait_until(lambda: "failed its checks every time" in caplog.text, WAIT_MS, "the master's report")
         lines = [line for line in caplog.text.splitlines() if place in line]
-        assert "It is fetched again" in lines[0] and any("and it came so again" in line for line in lines[1:])
+        assert "The record is fetched again" in lines[0] and any("arrived damaged again" in line for line in lines[1:])
         assert f"sent it a record at {record.offset} that failed its checks" in caplog.text
         stores.relay.flip = None
         stores.settle()
@@ -255,8 +260,8 @@ def test_both_sides_say_so_and_senders_hear_that_it_is_not_acknowledged(tmp_path
                             if stores.pending else stores.put(100), "a message is acknowledged")
 
 
-def test_places_without_a_check_are_left_to_scrubbing(tmp_path):
-    """A slave takes them, and acknowledges: if that changes, the lists in flips.py have to."""
+def test_flips_at_unchecked_places_are_accepted_and_left_to_scrubbing(tmp_path):
+    """A slave accepts and acknowledges these places. If that changes, the lists in flips.py must change, too."""
     rng, segment = random.Random(1), 128 * 1024
     with Stores(tmp_path, mappedFileSizeCommitLog=segment, haScrubEnable=False) as stores:
         flipped = []
@@ -268,14 +273,15 @@ def test_places_without_a_check_are_left_to_scrubbing(tmp_path):
             assert reason
         while stores.master.get_max_phy_offset() < segment:
             stores.append([30_000])
-        flipped.append(segment - 1)  # of the rest of a file
+        # in the rest of a file
+        flipped.append(segment - 1)
         take_flipped(stores, Flip(flipped[-1], 1), "rest of a file")
         mine, theirs = log_of(stores.master), log_of(stores.slave)
         assert [at for at, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b] == flipped
 
 
 def take_flipped(stores: Stores, flip: Flip, place: str) -> None:
-    """What waits to be sent arrives with a flip, and is acknowledged."""
+    """Send the waiting records with a flip, and return when they are acknowledged."""
     stores.relay.flip = flip
     stores.relay.go()
     for future in stores.pending:
@@ -285,7 +291,7 @@ def take_flipped(stores: Stores, flip: Flip, place: str) -> None:
 
 
 def test_all_bits_of_a_record_are_listed():
-    """Each byte of a record is in one of the lists, or both, as its bits are."""
+    """Each byte of a record is in one of the lists, or in both, depending on its bits."""
     body, topic, properties = 40, b"Topic", b"KEYS\x01k\x02"
     record = bytes(84) + body.to_bytes(4, "big") + bytes(body) + bytes([len(topic)]) + topic
     record += len(properties).to_bytes(2, "big") + properties
@@ -311,18 +317,18 @@ class Brokers:
         self.answers: list[Answer] = []
 
     def close(self) -> None:
-        """Kill both."""
+        """Kill both brokers."""
         self.relay.close()
         self.slave.kill()
         self.master.kill()
 
     def send(self, size: int) -> Answer:
-        """A message of random bytes."""
+        """Send a message of random bytes."""
         with RawClient(self.master.address, WAIT_MS / 1000) as client:
             return client.send_message("Flipped", self.rng.randbytes(size))
 
     def appended(self, sizes: list[int]) -> tuple[list[store_compare.Record], list[threading.Thread]]:
-        """Send while nothing goes to the slave: the master's records, and the threads that wait for answers."""
+        """Send while the relay is paused; return the master's records, and the threads that wait for answers."""
         begin = end_of(self.master)
         self.relay.pause()
         self.answers = []
@@ -336,29 +342,29 @@ class Brokers:
         return wait_until(records, WAIT_MS, "the master has them"), threads
 
     def table(self) -> dict[str, str]:
-        """The slave's runtime table."""
+        """Return the slave's runtime table."""
         with RawClient(self.slave.address) as client:
             return json.loads(client.request(GET_BROKER_RUNTIME_INFO).body)["table"]
 
     def set_slave_timeout(self, timeout_ms: int) -> None:
-        """From now on the master waits for so long for its slave."""
+        """Set the time that the master waits for its slave."""
         with RawClient(self.master.address) as client:
             assert client.request(UPDATE_BROKER_CONFIG, f"slaveTimeout={timeout_ms}\n".encode()).code == 0
 
     def wait_until_equal(self) -> None:
-        """The slave has all, byte for byte."""
+        """Wait until the slave has the whole log, and compare it byte for byte."""
         end = end_of(self.master)
         wait_until(lambda: end_of(self.slave) == end, WAIT_MS, "the master's end")
         assert store_compare.compare_commit_logs(self.master.commit_log, self.slave.commit_log, end) == (0, end)
 
     def log(self, node: BrokerNode) -> str:
-        """What a broker has logged of its store."""
+        """Return the store log of a broker."""
         return "".join(file.read_text("utf-8") for file in node.folder.rglob("store.log"))
 
 
 @pytest.fixture
 def brokers(tmp_path):
-    """brokers(kind of the master) -> running Brokers, after the first acknowledgement."""
+    """Yield brokers(kind of the master) -> running Brokers, after the first acknowledgement."""
     made: list[Brokers] = []
 
     def start(kind: str) -> Brokers:
@@ -382,12 +388,12 @@ def test_brokers_never_acknowledge_a_flipped_bit(brokers, kind):
     pair.relay.flip = None
     wait_until(lambda: pair.send(1000).code == SEND_OK, WAIT_MS, "a message is acknowledged")
     pair.wait_until_equal()
-    wait_until(lambda: pair.table()["haClientState"] == "TRANSFER", WAIT_MS, "the slave is well again")
+    wait_until(lambda: pair.table()["haClientState"] == "TRANSFER", WAIT_MS, "the slave has recovered")
     assert "haDivergedOffset" not in pair.table()
 
 
 def is_fetched_again(pair: Brokers) -> None:
-    """After a flip all is acknowledged that had to wait for it, and right."""
+    """Check that after one flip every waiting message is acknowledged and correct."""
     records, threads = pair.appended([300, 20_000, 200_000, 5000])
     hit, ended = records[2], pair.relay.ended
     flip = pair.relay.flip = Flip(hit.offset + hit.size // 2, 0x20)
@@ -405,7 +411,7 @@ def is_fetched_again(pair: Brokers) -> None:
 
 
 def is_never_acknowledged(pair: Brokers, kind: str) -> None:
-    """While the bit flips each time: the answers, the slave's table, and the lines in the logs."""
+    """Check the answers, the slave's table and the logs while the bit flips every time."""
     pair.set_slave_timeout(1000)
     (hit,), (thread,) = pair.appended([20_000])
     flip = pair.relay.flip = Flip.each_time(hit.offset + hit.size // 2, 0x20)
@@ -414,11 +420,11 @@ def is_never_acknowledged(pair: Brokers, kind: str) -> None:
     wait_until(lambda: pair.table()["haClientState"] == "DIVERGED", WAIT_MS, "the slave has diverged")
     assert pair.answers[0].code in LATER_OR_NOT
     assert pair.table()["haDivergedOffset"] == str(hit.offset)
-    wait_until(lambda: flip.hits >= 3, WAIT_MS, "the slave asks again")
+    wait_until(lambda: flip.hits >= 3, WAIT_MS, "the slave requests it again")
     assert pair.send(100).code in LATER_OR_NOT
     assert end_of(pair.slave) == hit.offset
     assert f"record at commit log offset {hit.offset} has a body" in pair.log(pair.slave)
-    assert "and it came so again" in pair.log(pair.slave)
+    assert "arrived damaged again" in pair.log(pair.slave)
     if kind == "rmqha":
         wait_until(lambda: f"sent it a record at {hit.offset} that failed its checks" in pair.log(pair.master), WAIT_MS,
-                   "the master's word of it")
+                   "the master's report")

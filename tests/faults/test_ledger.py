@@ -1,4 +1,4 @@
-"""The ledger of what the suites have run, and its sums in docs/reliability.md."""
+"""The ledger of the suites' runs, and its sums in docs/reliability.md."""
 import re
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from tests.faults.ledger import Entry
 KILLS = Entry("1234567", "kill", "rmqha-rmqha", 7, 500, 30_000, 0)
 
 
-def test_what_is_appended_is_read_back(tmp_path):
+def test_appended_lines_are_read_back(tmp_path):
     file = tmp_path / "ledger.tsv"
     ledger.append([KILLS], file)
     ledger.append([KILLS, Entry("89abcde+", "fuzz remoting", "rmqha", 1, 40_000, 0, 2)], file)
@@ -21,12 +21,12 @@ def test_what_is_appended_is_read_back(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["", "a\tb", "a\tkill\tx\t1\t2\t3\tnone", "a\tkill\tx\t1\t2\t3\t0\t9"])
-def test_line_that_is_no_entry_is_named(tmp_path, line):
+def test_invalid_line_is_named(tmp_path, line):
     file = tmp_path / "ledger.tsv"
     ledger.append([KILLS], file)
     with open(file, "a") as stream:
         stream.write(line + "\n")
-    with pytest.raises(ValueError, match=re.escape(f"{file}:3: {line!r} is no entry")):
+    with pytest.raises(ValueError, match=re.escape(f"{file}:3: {line!r} is not a valid entry")):
         ledger.read(file)
 
 
@@ -37,7 +37,7 @@ def test_sums_are_by_kind_and_brokers():
         "| kill | rmqha-rmqha | 600 | 30,001 | 1 | 1234567, 7654321 |", "| link | java-rmqha | 5 | 6 | 0 | 7654321 |"]
 
 
-def test_without_a_run_that_counts_the_page_says_so():
+def test_page_says_that_no_run_counts():
     text = ledger.sums([], 3)
     assert text.startswith("No campaign has run on this version yet.")
     assert "3 are void" in text and "|" not in text
@@ -54,31 +54,31 @@ class Checkout:
         self.first = self.commit()
 
     def git(self, *words):
-        """What it prints."""
+        """Return the output of a git command."""
         names = ["-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgsign=false"]
         return subprocess.run(["git", *names, *words], cwd=self.root, capture_output=True, text=True,
                               check=True).stdout.strip()
 
     def write(self, path, text):
-        """A file, not committed."""
+        """Write a file, without committing it."""
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
     def commit(self):
-        """All that there is; the name of the commit."""
+        """Commit all files; return the name of the commit."""
         self.git("add", "-A")
         self.git("commit", "-q", "-m", "next")
         return ledger.present_commit(self.root)
 
     def rewritten(self, name, old, new):
-        """The commit that had the old text, where the files have the new one."""
+        """Commit the old text, write the new one, and return the commit."""
         self.write(name, old)
         before = self.commit()
         self.write(name, new)
         return before
 
     def counts(self, commit):
-        """Whether what was run at a commit counts now."""
+        """Return whether a run at a commit counts now."""
         return ledger.History(self.root).is_valid(replace(KILLS, commit=commit))
 
 
@@ -91,7 +91,7 @@ def checkout(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["rmqha/store/one.py", "rmqha/remoting/two.py", "rmqha/store/ha/new.py"])
-def test_a_change_of_store_or_remoting_voids_what_is_older(checkout, path):
+def test_a_change_of_store_or_remoting_voids_older_runs(checkout, path):
     checkout.write(path, "another")
     assert not checkout.counts(checkout.first), "in the files already"
     second = checkout.commit()
@@ -105,8 +105,9 @@ def test_a_change_of_store_or_remoting_voids_what_is_older(checkout, path):
     ("native/one.c", "int one = 1; /* one */\n", "/* a\n number */ int one  = 1; // of them\n"),
     ("store/one.py", 'log("no room for %s", x)\n', 'log("disk full: cannot store %s", x)\n'),
     ("store/one.py", 'f(f"{x} of {y} came")\n', 'f(f"received {x} of {y}")\n'),
+    ("store/one.py", 'log("%s: can not go", x)\n', 'log("folder %s stays", x)\n'),
 ])
-def test_other_words_about_the_same_code_void_nothing(checkout, name, old, new):
+def test_reworded_texts_void_nothing(checkout, name, old, new):
     before = checkout.rewritten(f"rmqha/{name}", old, new)
     assert checkout.counts(before)
     checkout.commit()
@@ -125,11 +126,11 @@ def test_other_words_about_the_same_code_void_nothing(checkout, name, old, new):
     ("native/one.c", "#define ONE 1\nint two;\n", "#define ONE 1 int two;\n"),
     ("native/one.txt", "# 1\n", "# 2\n"),
 ])
-def test_other_code_beside_comments_voids(checkout, name, old, new):
+def test_changed_code_voids_runs(checkout, name, old, new):
     assert not checkout.counts(checkout.rewritten(f"rmqha/{name}", old, new))
 
 
-def test_a_file_that_is_gone_voids(checkout):
+def test_a_missing_file_voids_runs(checkout):
     (checkout.root / "rmqha" / "store" / "one.py").unlink()
     assert not checkout.counts(checkout.first)
 
@@ -147,7 +148,7 @@ def test_runs_of_unknown_code_are_void(checkout):
     assert not checkout.counts("1234567")
 
 
-def test_a_commit_is_marked_when_other_code_was_run(checkout):
+def test_a_commit_is_marked_when_its_tree_has_changes(checkout):
     checkout.write("tests/faults/ledger.tsv", "a line")
     checkout.write("docs/page.md", "words")
     assert ledger.present_commit(checkout.root) == checkout.first
@@ -155,7 +156,7 @@ def test_a_commit_is_marked_when_other_code_was_run(checkout):
     assert ledger.present_commit(checkout.root) == checkout.first + "+"
 
 
-def test_without_its_own_whole_history_nothing_is_said(checkout, tmp_path_factory):
+def test_an_incomplete_history_is_an_error(checkout, tmp_path_factory):
     with pytest.raises(ledger.NoHistoryError, match="not the top of a checkout"):
         ledger.History(checkout.root / "rmqha")
     folder = tmp_path_factory.mktemp("other")

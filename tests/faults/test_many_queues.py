@@ -1,4 +1,4 @@
-"""A few rounds with two hundred queues; the long form is many_queues.py itself."""
+"""A few rounds with two hundred queues; the long campaign is many_queues.py itself."""
 import pytest
 
 from tests.faults.many_queues import ManyQueues
@@ -7,14 +7,14 @@ from tests.support.tiers import in_all
 pytestmark = in_all
 
 
-def test_acknowledged_messages_of_all_queues_are_there_behind_kills(tmp_path):
+def test_acknowledged_messages_of_all_queues_survive_kills(tmp_path):
     with ManyQueues(tmp_path, 50, 4, seed=3) as life:
         for _ in range(2):
             life.run()
         assert life.end() >= len(life.load.acknowledged) > 1000
 
 
-def test_a_message_that_is_missing_is_found(tmp_path):
+def test_missing_message_is_found(tmp_path):
     with ManyQueues(tmp_path, 5, 4, seed=1) as life:
         life.load.pause()
         life.master.wait_until_dispatched()

@@ -1,4 +1,4 @@
-"""The fault suite itself: brokers with a fault in them are found out, by the kind of fault that is meant to find it."""
+"""Tests of the fault suite: each planted fault is found by the kind of fault that is meant to find it."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.tiers import in_all, in_long
 pytestmark = in_all
 
 NOBODY: tuple[str, ...] = ()
-# plant -> (kind of fault, plants of master and slave, what the verdict says)
+# plant -> (kind of fault, plants of master and slave, part of the verdict)
 FOUND_BY = {
     "ack_before_write": ("kill", (NOBODY, ("ack_before_write",)), "A: "),
     "ack_before_replica": ("kill", (("ack_before_replica",), NOBODY), "A: "),
@@ -20,13 +20,16 @@ FOUND_BY = {
     "lone_record_in_pieces": ("stop", (NOBODY, ("lone_record_in_pieces",)), "slave"),
     "first_ack_unchecked": ("liars", (("first_ack_unchecked",), NOBODY), "A: "),
 }
-CYCLES = 12  # at most; with this seed they are found in the first few
+# At most; with this seed the first few find them.
+CYCLES = 12
 SEED = 2
-MORE_SEEDS = {"lone_record_in_pieces": (3, 4)}  # where a life may not meet the fault: each record came in one piece
+# A life may miss the fault, if each record arrives in one piece.
+MORE_SEEDS = {"lone_record_in_pieces": (3, 4)}
 
 
 @pytest.mark.parametrize("plant", [plant if plant != "offsets_not_loaded" else pytest.param(plant, marks=in_long)
-                                   for plant in FOUND_BY])  # that one wants a broker that has lived for a while
+                                   # needs a broker that has run for a while
+                                   for plant in FOUND_BY])
 def test_planted_fault_is_found(plant, tmp_path):
     kind, plants, verdict = FOUND_BY[plant]
     reason = campaign.KINDS[kind].why_not()
@@ -40,5 +43,5 @@ def test_planted_fault_is_found(plant, tmp_path):
     assert verdict in outcome.failure, outcome
 
 
-def test_each_plant_has_something_that_finds_it():
+def test_every_plant_has_a_kind_that_finds_it():
     assert set(FOUND_BY) == set(PLANTS)

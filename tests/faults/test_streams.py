@@ -1,4 +1,4 @@
-"""Kills of a stream of the format rocketmq-commitlog; the long form is `python -m tests.faults.streams`."""
+"""Kills of a stream of the format rocketmq-commitlog; the long campaign is `python -m tests.faults.streams`."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 @in_long  # each kill takes 10 s
 @pytest.mark.skipif(bool(why_unavailable()), reason=str(why_unavailable()))
-def test_a_stream_that_is_killed_again_and_again_gives_each_message_once(tmp_path):
+def test_repeatedly_killed_stream_delivers_each_message_once(tmp_path):
     from tests.faults.streams import run
     streams = run(tmp_path, 3, seed=3)
     assert streams.kills == 3 and streams.most_kib < 300 << 10

@@ -1,4 +1,4 @@
-"""The judges of the fault suite: verdicts, the last word on a life, and reading logs that change."""
+"""Tests of the fault suite's checks: verdicts, the final check of a life, and the reading of changing logs."""
 import itertools
 import random
 import shutil
@@ -22,12 +22,12 @@ from tests.store.support import message, open_store
 from tests.support import store_compare
 from tests.support.raw_remoting import SEND_BATCH
 
-# What the fault suite makes of an index that was given twice, and of a record that the original has torn.
+# The verdict on an index that was given twice, and on a record that the original has torn.
 
 
 @pytest.fixture
 def repeated(tmp_path):
-    """The folder of a store whose log holds index 1 of a queue twice."""
+    """Return the folder of a store whose log has index 1 of a queue twice."""
     with open_store(tmp_path) as store:
         for index in (0, 1, 1, 2):
             store.commit_log.topic_queue_table["T-0"] = index
@@ -36,7 +36,7 @@ def repeated(tmp_path):
 
 
 def broker(kind, name, store):
-    """As much of a Broker as is looked at."""
+    """Return the attributes of a Broker that the verdict reads."""
     log = store / "commitlog"
     return SimpleNamespace(kind=kind, base_name=name, store=store, commit_log=log,
                            log_end=lambda: store_compare.log_end(log))
@@ -45,7 +45,7 @@ def broker(kind, name, store):
 @pytest.mark.parametrize(("master_kind", "after_power_loss", "flawed", "good"), [
     ("java", True, True, True), ("java", True, False, False), ("java", False, True, False),
     ("rmqha", True, False, False)])
-def test_only_an_original_that_lost_units_gives_an_index_again(repeated, master_kind, after_power_loss, flawed, good):
+def test_only_an_original_that_lost_units_may_repeat_an_index(repeated, master_kind, after_power_loss, flawed, good):
     master, slave = broker(master_kind, "master", repeated), broker("rmqha", "slave", repeated)
     pair = SimpleNamespace(master=master, slave=slave, original_may_lose_units=after_power_loss,
                            flawed_queues=[master] if flawed else [],
@@ -60,7 +60,7 @@ def test_only_an_original_that_lost_units_gives_an_index_again(repeated, master_
 
 @pytest.mark.parametrize(("begin", "size", "torn"), [
     (-40, 40, True), (-1, 1, True), (-40, 20, True), (-500, 1, False), (-690, 690, False), (0, 0, False)], ids=str)
-def test_only_lost_properties_are_holes(tmp_path, begin, size, torn):
+def test_only_lost_properties_count_as_holes(tmp_path, begin, size, torn):
     with open_store(tmp_path / "slave") as store:
         for _ in range(3):
             assert store.put_message(message(body=b"b" * 500, KEYS="k" * 100)).is_ok
@@ -74,7 +74,7 @@ def test_only_lost_properties_are_holes(tmp_path, begin, size, torn):
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_logs_are_compared_when_the_last_record_is_written(tmp_path, monkeypatch, is_written):
+def test_logs_are_compared_after_the_last_record_is_written(tmp_path, monkeypatch, is_written):
     for name in ("master", "slave"):
         with open_store(tmp_path / name) as store:
             assert store.put_message(message(body=bytes(range(1, 256)) * 6)).is_ok
@@ -95,17 +95,17 @@ def test_logs_are_compared_when_the_last_record_is_written(tmp_path, monkeypatch
 
 
 def _then(first, second):
-    """`first`, and `second` after it, whatever comes of it."""
+    """Call `first`, and then `second` even after an exception; return the result of `first`."""
     try:
         return first()
     finally:
         second()
 
 
-# The last word on a life finds what is not there, on the wire and in the files.
+# The final check of a life finds missing messages, over the wire and in the files.
 
 
-def test_what_is_not_what_was_sent_is_found(tmp_path):
+def test_messages_that_differ_from_those_sent_are_found(tmp_path):
     broker = Broker("rmqha", tmp_path / "one", "one", **SMALL)
     try:
         broker.start(120_000)
@@ -129,7 +129,7 @@ def test_what_is_not_what_was_sent_is_found(tmp_path):
         copy.places[name] = [(*first.place()[:-1], first.crc ^ 1)]
         with pytest.raises(Violation, match="a consumer reads"):
             last_word.check_by_queue(broker.address, "one", copy)
-        # a CRC; nobody looks at that of an empty body
+        # a CRC; that of an empty body is never checked
         offset = next(record.offset for record in store_compare.walk(broker.commit_log) if record.body)
         with open(broker.commit_log / f"{0:020d}", "r+b") as log:
             log.seek(offset + 8)
@@ -140,12 +140,12 @@ def test_what_is_not_what_was_sent_is_found(tmp_path):
         broker.kill()
 
 
-# The campaigns' reading of a log: it goes on where it ended, and sees what has changed, and what is not whole.
+# The campaigns' reading of a log: it continues where it ended, and detects changes and incomplete records.
 
 
 @pytest.fixture
 def store(tmp_path):
-    """One that is open, with three messages."""
+    """Yield an open store with three messages."""
     with open_store(tmp_path) as opened:
         for number in range(3):
             assert opened.put_message(message(body=b"%d" % number * 500, KEYS=f"m{number}", TAGS="T")).is_ok
@@ -153,24 +153,24 @@ def store(tmp_path):
 
 
 def folder_of(store):
-    """Of its log."""
+    """Return the folder of its log."""
     return Path(store.message_store_config.get_store_path_commit_log())
 
 
 def log_of(store):
-    """The one file of its log."""
+    """Return the only file of its log."""
     (file,) = folder_of(store).glob("0*0")
     return file
 
 
 def write(file, at, data):
-    """Over what is there."""
+    """Overwrite bytes of a file."""
     with open(file, "r+b") as log:
         log.seek(at)
         log.write(data)
 
 
-def test_a_log_that_grows_is_read_on(store):
+def test_growing_log_is_read_incrementally(store):
     copy = LogCopy(folder_of(store))
     copy.read()
     assert (copy.count, sorted(copy.places), copy.flaw) == (3, ["m0", "m1", "m2"], "")
@@ -183,8 +183,8 @@ def test_a_log_that_grows_is_read_on(store):
     assert ends() == store.get_max_phy_offset()
 
 
-def test_a_size_that_is_seen_half_written_is_looked_at_again(store):
-    """Its bytes may lie in two lines of the cache: a record of 29,046 bytes (0x7176) was seen with 118 (0x76)."""
+def test_half_written_size_is_read_again(store):
+    """Its bytes may be in two cache lines: a record of 29,046 bytes (0x7176) was once seen with 118 (0x76)."""
     copy = LogCopy(folder_of(store))
     copy.read()
     begin = copy.end
@@ -195,14 +195,15 @@ def test_a_size_that_is_seen_half_written_is_looked_at_again(store):
     size = int.from_bytes(whole[:4], "big")
     assert size & 0xFF00 and size & 0xFF
     ends = copy.followed_end()
-    for seen, behind in (  # of the two records: nothing, a torn head, and so on
+    # the states of the two records: missing, torn, ...
+    for seen, behind in (
             (bytes(end - begin), begin), (bytes(3) + whole[3:8], begin + (size & 0xFF)), (whole[:size], begin + size),
             (whole[:size] + bytes(3) + whole[size + 3:size + 8], begin + size + (size & 0xFF)), (whole, end)):
         write(log_of(store), begin, seen.ljust(end - begin, b"\0"))
         assert ends() == behind
 
 
-def test_a_body_that_is_not_that_of_its_crc_ends_the_reading(store):
+def test_body_with_a_wrong_crc_ends_the_reading(store):
     copy = LogCopy(folder_of(store))
     copy.read()
     (_, _, _, second, _), = copy.places["m1"]
@@ -213,7 +214,7 @@ def test_a_body_that_is_not_that_of_its_crc_ends_the_reading(store):
     assert "has another body than its CRC is of" in copy.flaw
 
 
-def test_a_record_of_which_a_slave_has_a_part_is_no_flaw_and_is_read_when_it_is_whole(store):
+def test_partial_record_of_a_slave_is_not_a_flaw_and_is_read_when_complete(store):
     copy, end = LogCopy(folder_of(store)), store.get_max_phy_offset()
     copy.read()
     (_, _, _, third, _), = copy.places["m2"]
@@ -228,7 +229,7 @@ def test_a_record_of_which_a_slave_has_a_part_is_no_flaw_and_is_read_when_it_is_
         assert (copy.count, copy.end, copy.flaw) == (3, end, "")
 
 
-def test_a_last_record_that_has_changed_makes_it_read_all(store):
+def test_changed_last_record_makes_it_read_everything_again(store):
     copy = LogCopy(folder_of(store))
     copy.read()
     (_, _, _, third, _), = copy.places["m2"]
@@ -238,8 +239,8 @@ def test_a_last_record_that_has_changed_makes_it_read_all(store):
 
 
 @pytest.mark.parametrize("read_before_the_blank", [False, True])
-def test_a_blank_that_was_taken_back_makes_it_read_all(tmp_path, read_before_the_blank):
-    """As the original does that was killed before it had the next file: a smaller message takes the blank's place."""
+def test_removed_blank_makes_it_read_everything_again(tmp_path, read_before_the_blank):
+    """The original, killed before it had the next file, puts a smaller message in the blank's place."""
     def put(store, name, size=1500):
         assert store.put_message(message(body=bytes(size), KEYS=name)).is_ok
 
@@ -264,8 +265,8 @@ def test_a_blank_that_was_taken_back_makes_it_read_all(tmp_path, read_before_the
         assert sorted(copy.places) == ["m0", "m1", "m3", "small"] and copy.end == store.get_max_phy_offset()
 
 
-def test_an_index_lower_than_the_one_before_is_a_repeat(store):
-    """Whether or not the log still has the message that was given it first."""
+def test_index_lower_than_the_previous_one_is_a_repeat(store):
+    """This does not depend on whether the log still has the first message with the index."""
     copy = LogCopy(folder_of(store))
     copy.read()
     (topic, queue_id, *_), = copy.places["m2"]
@@ -285,7 +286,7 @@ def test_nothing_is_read_beyond_a_limit(store):
     assert copy.count == 2 and copy.end == third
 
 
-def test_a_record_elsewhere_is_a_flaw(store):
+def test_record_at_another_offset_is_a_flaw(store):
     copy = LogCopy(folder_of(store))
     write(log_of(store), 28, struct.pack(">q", 12))
     copy.read()
@@ -293,7 +294,7 @@ def test_a_record_elsewhere_is_a_flaw(store):
 
 
 def drawn(drawing, count=6000):
-    """Requests of one seed."""
+    """Return the requests of one seed."""
     rng, names = random.Random(3), (f"n{number}" for number in itertools.count())
     return [drawing.request(rng, TOPICS, 4, names) for _ in range(count)]
 
@@ -320,6 +321,6 @@ def test_messages_of_a_fixed_size_make_records_of_one_size():
     assert {(len(one.messages), one.topic, len(one.body())) for one in requests} == {(1, TOPICS[0], 300)}
 
 
-def test_the_same_seed_draws_the_same():
+def test_same_seed_draws_the_same_messages():
     assert [request.messages for request in drawn(Drawing(), 200)] == [
         request.messages for request in drawn(Drawing(), 200)]

@@ -1,4 +1,4 @@
-"""What must hold after a fault, read from the files alone."""
+"""The invariants after a fault, checked with the files alone."""
 import os
 import struct
 import time
@@ -18,13 +18,15 @@ from tests.support.wait import wait_until
 #
 #     commit log files --store_compare.record_at--> names and places of messages, what the queues must hold, first flaw
 #
-# A log that has grown is read from where its last record ended, if that record, and the blank that closes its file,
-# are what they were: what was truncated, set up anew or overwritten is read from the beginning. A broker that was
-# killed between the blank and the next file takes the blank back, and a smaller record may fit there. What changes
-# further to the front is found by the comparison of master and slave, and by a new copy at the end of a life.
+# A grown log is read from the end of its last record, if that record, and the blank that closes its file, are
+# unchanged. A log that was truncated, set up from scratch or overwritten is read from the beginning. A broker that was
+# killed between the blank and the next file removes the blank, and a smaller record may fit there. Changes further to
+# the front are found by the comparison of master and slave, and by a new copy at the end of a life.
 
-Place = tuple[str, int, int, int, int]  # topic, queue, queue offset, offset in the log, CRC as of Acknowledged
-Unit = tuple[int, int, int | None]  # offset in the log, size, tags code; None: the log has it not
+# Topic, queue, queue offset, offset in the log, CRC as in Acknowledged.
+Place = tuple[str, int, int, int, int]
+# Offset in the log, size, tags code (None if it is not in the log).
+Unit = tuple[int, int, int | None]
 _SIZE = struct.Struct(">I")
 _HEAD = struct.Struct(">II")  # size and magic
 _PREPARED_OR_ROLLED_BACK = (0x4, 0xC)
@@ -32,26 +34,31 @@ _TRANSACTION_MASK = 0xC
 
 
 class LogCopy:
-    """What was read of the log in `folder` so far: all from `begin` to `end`."""
+    """The part of the log in `folder` that was read so far, from `begin` to `end`."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._file_size = 0  # of all its files; 0: not known yet
+        # of all its files; 0: not known yet
+        self._file_size = 0
         self.forget()
 
     def forget(self) -> None:
-        """Read all of it the next time: after a loss of power, say, that may have taken anything."""
+        """Read the whole log the next time, for example after a loss of power, which may have changed anything."""
         self.begin = self.end = 0
         self.count = 0  # records
-        self.places: defaultdict[str, list[Place]] = defaultdict(list)  # of a message, by its name
-        self.queues: defaultdict[tuple[str, int], dict[int, Unit]] = defaultdict(dict)  # what each must hold
-        self.repeated = ""  # the first index of a queue that was given twice, or after a higher one
-        self.flaw = ""  # why what lies at `end` is not a whole record; "" where the log ends
-        self._last = (0, 0, 0)  # the last record, with the head of the blank after it: offset, size, CRC of its bytes
+        # name of a message -> its places
+        self.places: defaultdict[str, list[Place]] = defaultdict(list)
+        # the units that each must have
+        self.queues: defaultdict[tuple[str, int], dict[int, Unit]] = defaultdict(dict)
+        # The first index of a queue that was given twice, or after a higher one.
+        self.repeated = ""
+        # The reason why the bytes at `end` are not a complete record; "" at the end of the log.
+        self.flaw = ""
+        # Offset, size and CRC of the bytes of the last record, with the head of the blank after it.
+        self._last = (0, 0, 0)
 
     def read(self, limit: int | None = None) -> None:
-        """Read on, up to the first record that is not whole, and not beyond `limit`: where the broker says that its
-        log ends."""
+        """Continue reading up to the first incomplete record, not beyond `limit`, the end that the broker reports."""
         files = store_compare.segments(self.folder)
         if limit is not None and self.end > limit or self.count and not self._is_as_it_was(files):
             self.forget()
@@ -77,9 +84,9 @@ class LogCopy:
             zlib.crc32(store_compare.read_range(self.folder, offset, offset + size)) == crc
 
     def _read_file(self, data: bytes, limit: int | None) -> None:
-        """The rest of a file, from `end` on; its records, and the blank that closes it."""
+        """Read the rest of a file, from `end` on: its records, and the blank that closes it."""
         at, start, last, blank = 0, self.end, -1, -1
-        # the rest of a slave's last record may be on its way
+        # the rest of a slave's last record may be under way
         known = len(data) if limit is None else min(len(data), limit - start)
         while at + _HEAD.size <= known:
             total, magic = _HEAD.unpack_from(data, at)
@@ -123,15 +130,15 @@ class LogCopy:
         queue[record.queue_offset] = record.offset, record.size, store_compare.tags_code(record)
 
     def log_end(self) -> int:
-        """Where the log ends now: behind the last record, or the blank that closes a file. Sizes and magics are looked
-        at, and nothing is kept."""
+        """Return the present end of the log: after the last record, or the blank that closes a file. Only sizes and
+        magics are read, and nothing is kept."""
         return self._end_from(self._known())[1]
 
     def followed_end(self) -> Callable[[], int]:
-        """The same, to be called again and again while the log only grows.
+        """Return a function like `log_end`, to be called repeatedly while the log only grows.
 
-        The last record is looked at again each time: a head that lies in two lines of the processor's cache may be seen
-        with half of its size, as the lines are written one after the other.
+        The last record is read again each time: a head in two cache lines may be seen with half of its size, because
+        the lines are written one after the other.
         """
         last = self._known()
 
@@ -142,12 +149,12 @@ class LogCopy:
         return now
 
     def _known(self) -> int:
-        """How far the log is read, if it still is what it was."""
+        """Return the end of the part that was read, if it is unchanged."""
         files = store_compare.segments(self.folder)
         return self.end if self.count and self._is_as_it_was(files) else min(files, default=0)
 
     def _end_from(self, last: int) -> tuple[int, int]:
-        """Where the last record begins, and where the log ends, when a record or a file begins at `last`."""
+        """Return the start of the last record, and the end of the log, if a record or a file begins at `last`."""
         size = self._file_size = self._file_size or next((f.stat().st_size for f in self.folder.glob("[0-9]*")), 0)
         end = last
         while size:
@@ -164,7 +171,7 @@ class LogCopy:
 
 
 def _end_in_file(file: Path, at: int, size: int) -> tuple[int, int]:
-    """The same of a file, from the record at `at` on."""
+    """Return the same for a file, from the record at `at` on."""
     last = at
     descriptor = os.open(file, os.O_RDONLY)
     try:
@@ -180,35 +187,36 @@ def _end_in_file(file: Path, at: int, size: int) -> tuple[int, int]:
         os.close(descriptor)
 
 
-# What must hold after a fault, read from the files alone by LogCopy and the oracle tests/support/store_compare.py.
+# The invariants after a fault, checked with the files alone by LogCopy and the oracle tests/support/store_compare.py.
 #
-#     A  each acknowledged message is there, once, where it was acknowledged to be, with its body and its properties
-#     B  master's and slave's logs are the same bytes over the range that both hold, and whole records up to their ends:
-#        each one's body is that of its CRC, acknowledged or not
+#     A  each acknowledged message exists once, at its acknowledged place, with its body and its properties
+#     B  the logs of master and slave have the same bytes in their common range, and complete records up to their ends:
+#        each body matches its CRC, acknowledged or not
 #     C  queue offsets have no gap and no repeat, and the consume queues on disk equal a rebuild from the log
-#        (on the original: hold at least what the rebuild has)
+#        (on the original: have at least the units of the rebuild)
 #     E  each request was answered within its deadline
 
 _SHOWN = 3
 _SETTLE_MS = 60_000
-_WRITE_MS = 10_000  # for what a slave is about to write
+# For data that a slave is about to write.
+_WRITE_MS = 10_000
 _JAVA_IS_ASKED_EACH_S = 0.1
 
 
 class Violation(AssertionError):
-    """An invariant does not hold."""
+    """A violated invariant."""
 
 
 class Repeat(Violation):
-    """Invariant C does not hold: an index was given twice, by whoever was the master."""
+    """A violation of invariant C: an index was given twice, by any master."""
 
 
 def check_acknowledged(broker: Broker, copy: LogCopy, acknowledged: dict[str, Acknowledged], where: str = "",
                        limit: int | None = None) -> int:
-    """Invariant A on one log, from its first file up to `limit`, as LogCopy.read. The number of messages looked for.
+    """Check invariant A on one log, from its first file up to `limit`, as in LogCopy.read; return the message count.
 
-    Nothing acknowledged may lie behind a record that is not whole, as the last one may not be while a broker writes, or
-    where it was killed.
+    No acknowledged message may be after an incomplete record. The last record may be incomplete while a broker writes,
+    or where it was killed.
     """
     copy.read(limit)
     wanted = {name: placed for name, placed in acknowledged.items() if placed.offset >= copy.begin}
@@ -223,8 +231,8 @@ def check_acknowledged(broker: Broker, copy: LogCopy, acknowledged: dict[str, Ac
 
 
 def check_records(broker: Broker, copy: LogCopy, end: int) -> int:
-    """The second half of invariant B: a log that nobody writes to has whole records, with the bodies of their CRCs, up
-    to its end. The number of records."""
+    """Check the second half of invariant B: a log without writers has complete records with correct CRCs up to its end.
+    Return the number of records."""
     copy.read(end)
     if copy.flaw or copy.end != end:
         raise Violation(f"B: the log of the {broker.base_name} ends at {end}, its whole records at {copy.end}: "
@@ -233,7 +241,7 @@ def check_records(broker: Broker, copy: LogCopy, end: int) -> int:
 
 
 def check_queues(broker: Broker, copy: LogCopy | None = None) -> int:
-    """Invariant C on a broker that takes no message meanwhile; waits until all is dispatched. Number of units."""
+    """Check invariant C on an idle broker, after everything is dispatched; return the number of units."""
     copy = copy or LogCopy(broker.commit_log)
     copy.read(broker.log_end())
     if copy.repeated:
@@ -272,7 +280,7 @@ def _is_same(found: tuple | None, expected: tuple | None) -> bool:
 
 
 def _holds(broker: Broker, copy: LogCopy) -> bool:
-    """Whether all rebuilt units are on disk; the original leaves old units behind the last one after a recovery."""
+    """Return whether all rebuilt units are on disk. After a recovery the original keeps old units after them."""
     for (topic, queue_id), expected in copy.queues.items():
         found = dict(store_compare.units(broker.store / "consumequeue" / topic / str(queue_id)))
         for index, unit in expected.items():
@@ -282,8 +290,8 @@ def _holds(broker: Broker, copy: LogCopy) -> bool:
 
 
 def end_of(broker: Broker, copy: LogCopy) -> Callable[[], int]:
-    """Asks again and again where a log that grows ends: the files, from where they ended before; a broker of Java
-    itself, not too often."""
+    """Return a function that finds the end of a growing log: from its files, incrementally, or from a Java broker, not
+    too often."""
     if broker.ends_by_its_files:
         return copy.followed_end()
 
@@ -294,8 +302,8 @@ def end_of(broker: Broker, copy: LogCopy) -> Callable[[], int]:
 
 
 def _equal_range(master: Broker, slave: Broker, end: int) -> tuple[int, int]:
-    """The range that both logs hold, which is the same in both once the slave has written all of it: the head of its
-    last record is in the file before the record's last byte, and the end of a log that grows is told by heads."""
+    """Return the common range of both logs, which is the same in both once the slave has written all of it: the head of
+    its last record is in the file before the last byte, and the end of a growing log is found by heads."""
     differs: list[AssertionError] = []
 
     def compared() -> tuple[int, int] | None:
@@ -311,7 +319,7 @@ def _equal_range(master: Broker, slave: Broker, end: int) -> tuple[int, int]:
 
 
 def check_equal(master: Broker, slave: Broker, copies: dict[str, LogCopy]) -> tuple[int, int]:
-    """Invariant B once the slave has caught up with a master that takes nothing meanwhile. The range that both hold."""
+    """Check invariant B once the slave has caught up with an idle master; return the common range."""
     end, its_end = end_of(master, copies["master"])(), end_of(slave, copies["slave"])
     try:
         wait_until(lambda: its_end() >= end, _SETTLE_MS, f"the slave's log at {end}")

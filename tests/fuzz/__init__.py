@@ -1,1 +1,1 @@
-"""Broken input by the hundred thousand: each run is told its seed, and can be repeated."""
+"""Hundreds of thousands of broken inputs. Each run has a seed and can be repeated."""

@@ -1,4 +1,4 @@
-"""The same broken requests to the original and to rmqha: what becomes of each. `python -m tests.fuzz.beside_java`."""
+"""Comparison of the original and rmqha with the same broken requests: `python -m tests.fuzz.beside_java`."""
 import argparse
 import json
 import struct
@@ -14,18 +14,22 @@ from tests.interop.request_code_cases import BROKER, NAMESRV
 from tests.interop.request_code_compare import Servers
 from tests.support.raw_remoting import RawClient
 
-BATCH = 40  # connections open at a time, to each server
-PATIENCE_S = 5.0  # for an answer that one of them gives and the other does not
+# Connections to each server at a time.
+BATCH = 40
+# The wait for an answer that only one of the two servers gives.
+PATIENCE_S = 5.0
 PROBE = 999_999
 KINDS = ("java", "rmqha")
-ROUNDS = 3  # a difference is seen in each
+# A difference must occur in every round.
+ROUNDS = 3
 _NOT_SUPPORTED = "3"
-_OWN = {30003}  # request codes that the original does not know
+# Request codes that the original does not have.
+_OWN = {30003}
 
 
 @dataclass
 class Difference:
-    """An input with two ends: an answer's code, `closed`, or `no answer`."""
+    """An input with two different outcomes: an answer's code, `closed`, or `no answer`."""
 
     server: str
     java: str
@@ -33,12 +37,12 @@ class Difference:
     one: Input
 
     def is_known(self) -> bool:
-        """Whether rmqha is stricter, or more patient, in one of the ways that are meant.
+        """Return whether rmqha is stricter, or more tolerant, in an intended way.
 
-        It refuses what the original takes, or ends in an exception at: docs/reference/request-codes.md tells where.
-        It closes at a header that only fastjson takes for JSON, and answers one whose serializeTypeCurrentRPC is no
-        name. And where bytes follow that are no frame, an answer may come before the connection closes, or not. It
-        serves requests of its own, which the original does not know.
+        rmqha refuses requests that the original accepts or answers with an exception: see
+        docs/reference/request-codes.md. It closes at a header that only fastjson accepts as JSON, and answers one with
+        an invalid name in serializeTypeCurrentRPC. If bytes follow that are not a frame, an answer may or may not
+        arrive before the connection closes. rmqha also serves requests of its own.
         """
         if self.java == self.rmqha or not self._is_one_frame():
             return True
@@ -72,7 +76,7 @@ class Difference:
 
 
 class Attempt:
-    """An input on a connection of its own, with a right request behind it."""
+    """An input on its own connection, followed by a valid request."""
 
     def __init__(self, server: str, address: str, one: Input):
         self._client = RawClient(address, 60)
@@ -88,12 +92,12 @@ class Attempt:
             self.outcome = CLOSED
 
     def wait(self) -> "Attempt":
-        """Until the right request is answered, or the connection closed."""
+        """Wait until the valid request is answered, or the connection is closed."""
         self._read(60, lambda opaque: opaque == PROBE)
         return self
 
     def wait_for_answer(self) -> None:
-        """A little, for the input's own answer."""
+        """Wait briefly for the input's own answer."""
         if self.outcome == NOTHING:
             self._read(PATIENCE_S, lambda opaque: opaque == self._one.opaque)
 
@@ -114,12 +118,12 @@ class Attempt:
                 self.outcome = CLOSED
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._client.socket.close()
 
 
 def compare(servers: dict[str, Servers], inputs: int, seed: int) -> list[Difference]:
-    """Send `inputs` to each of the two kinds, half to the brokers, half to the name servers."""
+    """Send `inputs` to each of the two kinds, half of them to the brokers and half to the name servers."""
     found = []
     for server in (BROKER, NAMESRV):
         calls = {kind: calls_of(server, one) for kind, one in servers.items()}
@@ -132,12 +136,12 @@ def compare(servers: dict[str, Servers], inputs: int, seed: int) -> list[Differe
 
 
 def _compare_batch(server: str, servers: dict[str, Servers], sent: list[dict[str, Input]]) -> list[Difference]:
-    """The differences that are seen again when the input is sent once more, alone.
+    """Return the differences that occur again when the input is sent alone.
 
-    In a batch one input may read what another deletes, and each server serves the two in an order of its own. So all
-    are sent one by one before, which leaves the same state in both, mostly: an input may still wait in a server's
-    queue when the right request after it is answered, and be served after the next input. So a difference counts only
-    when it is there after each of some rounds.
+    In a batch one input may read what another deletes, and each server handles the two in its own order. So all inputs
+    are first sent one by one, which usually leaves the same state in both: an input may still wait in a server's queue
+    when the valid request after it is answered, and be handled after the next input. So a difference counts only if it
+    occurs in each of several rounds.
     """
     addresses = {kind: (one.broker if server == BROKER else one.namesrv).address for kind, one in servers.items()}
     found = _differences(server, addresses, sent)
@@ -150,7 +154,7 @@ def _compare_batch(server: str, servers: dict[str, Servers], sent: list[dict[str
 
 
 def _differences(server: str, addresses: dict[str, str], sent: list[dict[str, Input]]) -> dict[int, Difference]:
-    """Send the inputs at once; by its place in `sent`, each that met two ends."""
+    """Send the inputs at once; return those with two outcomes, by their positions in `sent`."""
     attempts = [{kind: Attempt(server, addresses[kind], one[kind]) for kind in KINDS} for one in sent]
     found = {}
     for at, (one, pair) in enumerate(zip(sent, attempts, strict=True)):
@@ -170,7 +174,7 @@ def _differences(server: str, addresses: dict[str, str], sent: list[dict[str, In
 
 
 def main() -> None:
-    """Tell of all differences."""
+    """Print all differences."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.beside_java", description=__doc__)
     parser.add_argument("--inputs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)

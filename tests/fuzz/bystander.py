@@ -1,13 +1,13 @@
-"""A good client beside bad ones, in a process of its own: how long it waits, and for whom.
+"""A good client in parallel to bad ones, in its own process, which measures how long it waits, and for whom.
 
     sender threads of the test          bystander process (`python -m tests.fuzz.bystander`)
-    inputs -----------> server <------- one connection a server: a question or a send every few ms, the wait noted
+    inputs -----------> server <------- one connection per server: a request or a send every few ms, with its wait
                           ^------------ /proc: CPU time and run delay of the server's threads, memory, descriptors
 
-A wait is the server's own as far as its threads were not kept from running: the kernel tells for each thread how long
-it was ready to run and no core was free (run delay, /proc/<pid>/task/<tid>/schedstat), and that is subtracted, as is
-the delay of this process; but not more than the time in which the server did not run. What is left is what it did, or
-slept. (Java's threads run side by side: of its waits all run delay is subtracted.)
+A wait is the server's own unless its threads were kept from running. The kernel reports for each thread how long it was
+ready to run without a free core (run delay, /proc/<pid>/task/<tid>/schedstat). This is subtracted, and so is the delay
+of this process, but not more than the time in which the server did not run. The rest is the time in which it worked or
+slept. (Java's threads run in parallel: their whole run delay is subtracted.)
 """
 import argparse
 import json
@@ -26,30 +26,38 @@ from tests.interop.request_code_cases import TOPIC as STOCKED
 from tests.support.raw_remoting import GET_BROKER_CLUSTER_INFO, GET_MAX_OFFSET, SignedClient, frame, header
 from tests.support.start_as import end_with_parent
 
-PAUSE_S = 0.004  # between two questions
-ONCE_S = 0.05  # likewise, where each takes a connection of its own
-SEND_EVERY = 10  # questions; one of so many is a send
-LOOK_S = 0.05  # between two looks at the server's run delay
+# The pause between two requests.
+PAUSE_S = 0.004
+# The pause if each request has its own connection.
+ONCE_S = 0.05
+# One of this many requests is a send.
+SEND_EVERY = 10
+# The interval between samples of the server's run delay.
+LOOK_S = 0.05
 SAMPLE_S = 1.0
-NOTED_S = 0.15  # longer waits are told one by one
+# Longer waits are reported one by one.
+NOTED_S = 0.15
 ANSWER_S = 300.0
-ON_THE_WAY = 3  # threads that serve a question, or hold what those wait for
+# Threads that serve a request, or hold what those wait for.
+ON_THE_WAY = 3
 TOPIC = "Bystander"
 GET_CONTROLLER_METADATA = 1005
-OTHER_PROTOCOLS = {"ha", "metrics", "console"}  # doors that speak no remoting
-ANSWER_BYTES = 12  # of a port of replication: the header of the first frame; more than an HTTP status needs
+# Doors that do not use the remoting protocol.
+OTHER_PROTOCOLS = {"ha", "metrics", "console"}
+# The header of the first frame of a replication port; more than an HTTP status needs.
+ANSWER_BYTES = 12
 SIGTERM = 15
 
 
 def encrypted(connected: socket.socket) -> socket.socket:
-    """The client's side of a TLS connection that trusts whoever answers."""
+    """Return the client's side of a TLS connection that trusts any server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context.wrap_socket(connected)
 
 
 def question(door: str, opaque: int) -> bytes:
-    """A right request for a door that speaks remoting."""
+    """Return a valid request for a door that uses the remoting protocol."""
     if door.endswith("broker"):
         return frame(header(GET_MAX_OFFSET, opaque, topic=STOCKED, queueId=0))
     return frame(header(GET_CONTROLLER_METADATA if door == "controller" else GET_BROKER_CLUSTER_INFO, opaque))
@@ -57,24 +65,25 @@ def question(door: str, opaque: int) -> bytes:
 
 @dataclass
 class Wait:
-    """One wait of the bystander; times of the monotonic clock, seconds."""
+    """One wait of the bystander, with monotonic times in seconds."""
 
     server: str
     what: str
     begin: float
     seconds: float
-    machine: float = 0.0  # of these the machine was busy with others
+    # The part in which the machine was busy with other work.
+    machine: float = 0.0
     failure: str | None = None
 
     @property
     def own(self) -> float:
-        """What the server is to blame for."""
+        """The part that the server is responsible for."""
         return max(0.0, self.seconds - self.machine)
 
 
 @dataclass
 class Sample:
-    """What a server's process holds at a time."""
+    """The resources of a server's process at one time."""
 
     at: float
     anonymous_bytes: int
@@ -85,7 +94,7 @@ class Sample:
 
 @dataclass
 class Told:
-    """What a bystander has seen of one server."""
+    """A bystander's observations of one server."""
 
     server: str
     questions: int = 0
@@ -95,10 +104,10 @@ class Told:
 
 
 def run_delays_and_cpu(pid: int) -> tuple[dict[str, float], float]:
-    """For each thread of a process the seconds that it was ready and had no core; the seconds that all of them ran."""
+    """Return each thread's seconds in which it was ready without a core, and the seconds that all threads ran."""
     cpu, delays = 0, {}
     for task in os.listdir(f"/proc/{pid}/task"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # the thread is over
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as file:
                 ran, waited, _slices = file.read().split()
             cpu, delays[task] = cpu + int(ran), int(waited) / 1e9
@@ -106,17 +115,17 @@ def run_delays_and_cpu(pid: int) -> tuple[dict[str, float], float]:
 
 
 def delay_between(earlier: dict[str, float], later: dict[str, float]) -> float:
-    """Seconds that a request was delayed, at most, if it went through the threads that were delayed most."""
+    """Return the maximum delay of a request in seconds, if it passed through the most delayed threads."""
     delays = sorted((later[task] - earlier.get(task, 0.0) for task in later), reverse=True)
     return sum(delays[:ON_THE_WAY])
 
 
 def sample(pid: int) -> Sample:
-    """What a process holds now."""
+    """Return the present resources of a process."""
     status = Path(f"/proc/{pid}/status").read_text("ascii")
     links = 0
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(FileNotFoundError):  # already closed
             links += not os.readlink(descriptor).startswith("/")
     _delays, cpu = run_delays_and_cpu(pid)
     return Sample(time.monotonic(), int(re.search(r"RssAnon:\s*(\d+) kB", status)[1]) * 1024,
@@ -124,7 +133,7 @@ def sample(pid: int) -> Sample:
 
 
 class Bystander:
-    """Asks one server all the time; `stop` ends it, `told` says what came of it."""
+    """A client that sends requests to one server all the time. `stop` ends it, its results are in `told`."""
 
     def __init__(self, server: str, address: str, pid: int, account: tuple[str, str] | None, tls: bool = False):
         self.told = Told(server)
@@ -134,10 +143,11 @@ class Bystander:
         self._stopped = threading.Event()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._ask, self._sample)]
         self._client: SignedClient | None = None
-        self._looked: tuple[dict[str, float], float] = ({}, 0.0)  # run_delays_and_cpu a moment ago
+        # The last result of run_delays_and_cpu.
+        self._looked: tuple[dict[str, float], float] = ({}, 0.0)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._looked = run_delays_and_cpu(self._pid)
         if self._is_broker:
             self._connected().create_topic(TOPIC, 1)
@@ -145,7 +155,7 @@ class Bystander:
             thread.start()
 
     def stop(self) -> Told:
-        """End, once the last question is answered; what was seen, the machine's part of the waits subtracted."""
+        """Stop after the last answer; return the observations, without the machine's part of the waits."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(ANSWER_S)
@@ -161,7 +171,7 @@ class Bystander:
         return self._client
 
     def _ask_once(self) -> None:
-        """A connection of its own: a slave that reports, and waits for the master's first frame, or a page."""
+        """Send one request on its own connection: a slave's report, answered by the master's first frame, or a page."""
         host, port = self._address.rsplit(":", 1)
         path = "/healthz" if self._door == "metrics" else "/api/session"
         with socket.create_connection((host, int(port)), ANSWER_S, ("127.0.0.3", 0)) as sock:
@@ -222,30 +232,30 @@ class Bystander:
                 if time.monotonic() >= next_sample:
                     next_sample = time.monotonic() + SAMPLE_S
                     self.told.samples.append(sample(self._pid))
-            except (FileNotFoundError, ProcessLookupError):  # the server is dead; the questions tell
+            except (FileNotFoundError, ProcessLookupError):  # dead: the requests show it
                 return
 
 
 def own_delay() -> float:
-    """Seconds that this thread was ready and had no core."""
+    """Return the seconds in which this thread was ready without a core."""
     with open("/proc/thread-self/schedstat", encoding="ascii") as file:
         return int(file.read().split()[1]) / 1e9
 
 
 def as_json(told: list[Told]) -> str:
-    """What `from_json` reads."""
+    """Return observations in the format of `from_json`."""
     return json.dumps([asdict(one) for one in told])
 
 
 def from_json(text: str) -> list[Told]:
-    """What bystanders have told."""
+    """Parse the observations of bystanders."""
     return [Told(one["server"], one["questions"], Wait(**one["longest"]) if one["longest"] else None,
                  [Wait(**wait) for wait in one["waits"]], [Sample(**each) for each in one["samples"]])
             for one in json.loads(text)]
 
 
 def main() -> None:
-    """Say `ready`, wait for the end of the standard input, and write what was seen."""
+    """Print `ready`, wait for the end of the standard input, and print the observations."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.bystander", description=__doc__)
     parser.add_argument("servers", nargs="+", help="name=host:port=pid")
     parser.add_argument("--account", nargs=2)

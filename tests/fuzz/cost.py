@@ -1,12 +1,12 @@
-"""What requests of strangers cost others: `python -m tests.fuzz.cost --inputs 100000 [--java] [--acl] [--tls]`.
+"""The cost of strangers' requests for others: `python -m tests.fuzz.cost --inputs 100000 [--java] [--acl] [--tls]`.
 
-Costly and broken requests go to a name server and a broker over several connections, and to all other doors of a
+Costly and broken requests are sent to a name server and a broker over several connections, and to all other doors of a
 cluster (the fast port, a controller, the ports of replication and metrics, a console), while a bystander in another
-process asks and sends every few milliseconds. The verdict is bad when the bystander has waited too long (with --java:
-by more than half a second longer than the one beside 4.9.7, which gets the same inputs, or, at a door that 4.9.7 has
-not, than the one beside servers of rmqha that get none), when memory grows with the inputs, when threads or
-descriptors stay, or a server dies. Inputs that were under way during a long wait are sent
-again alone, each; `--only 17,4711` does the same for any.
+process sends requests every few milliseconds. A run fails if the bystander has waited too long, if memory grows with
+the inputs, if threads or descriptors are leaked, or if a server dies. With --java too long is more than half a second
+longer than the bystander of 4.9.7, which gets the same inputs, or, at a door that 4.9.7 does not have, of rmqha servers
+without inputs. Inputs that were under way during a long wait are sent again, each alone; `--only 17,4711` does that for
+any input.
 """
 import argparse
 import base64
@@ -43,12 +43,12 @@ from tests.support.raw_remoting import RawClient
 from tests.support.sources import ROOT
 from tests.support.wait import at_least, wait_until
 
-# The ports of a cluster beside the two main ones, and what strangers send there: fast port, controller, replication,
+# The other ports of a cluster besides the two main ones, and the strangers' inputs: fast port, controller, replication,
 # metrics, console.
 #
-# The bystander asks at each door as it asks at the main ports. Inputs of the remoting doors are those of
-# `cost_inputs`; those of replication are greetings, questions and reports with lies in them, those of the HTTP doors
-# odd requests. Written from the formats, and sharing no code with rmqha.
+# The bystander uses each door like the main ports. Inputs of the remoting doors are those of `cost_inputs`; those of
+# replication are handshakes, requests and reports with wrong numbers; those of the HTTP doors are odd requests. Written
+# from the formats, without code of rmqha.
 
 FAST, CONTROLLER, HA, METRICS, CONSOLE = "fast-broker", "controller", "ha", "metrics", "console"
 NUMBERS = [0, 1, -1, 255, 1 << 20, 1 << 31, 1 << 62, (1 << 63) - 1, -(1 << 63)]
@@ -60,31 +60,31 @@ PATHS = {METRICS: ["/metrics", "/healthz", "/readyz", "/", "/nobody"],
 
 @dataclass(frozen=True)
 class Door:
-    """A port of a server; what the server holds is counted once, at its main port."""
+    """A port of a server. The server's resources are counted once, at its main port."""
 
     node: ServerProcess
     address: str
 
     @property
     def pid(self) -> int:
-        """Of the server's process."""
+        """The pid of the server's process."""
         return self.node.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server runs."""
+        """True if the server runs."""
         return self.node.is_alive
 
 
 class Inputs(Protocol):
-    """What one door gets, by number."""
+    """The inputs of one door, by number."""
 
     def input(self, number: int) -> CostInput:
-        """Input `number`."""
+        """Return input `number`."""
 
 
 class ConsoleNode(ServerProcess):
-    """A console on a cluster, which shows it."""
+    """A console process that shows a cluster."""
 
     def __init__(self, folder: Path, namesrv: str):
         self.address = f"127.0.0.1:{ports.free_port()}"
@@ -94,13 +94,13 @@ class ConsoleNode(ServerProcess):
 
 
 class ReplicationInputs:
-    """Reports, introductions and questions, whole, cut, and with numbers that lie."""
+    """Reports, handshakes and requests: valid, truncated, and with wrong numbers."""
 
     def __init__(self, seed: int):
         self._seed = seed
 
     def input(self, number: int) -> CostInput:
-        """Input `number`."""
+        """Return input `number`."""
         rng = random.Random(f"{self._seed}/ha/{number}")
         kind = rng.choice(("reports", "introduction", "questions", "noise", "nothing"))
         begin, end, size = rng.choice(NUMBERS), rng.choice(NUMBERS), rng.choice(SIZES)
@@ -121,13 +121,13 @@ class ReplicationInputs:
 
 
 class HttpInputs:
-    """Requests with long lines, many fields, bodies, odd ranges, and other than HTTP."""
+    """HTTP requests with long lines, many fields, bodies, odd ranges, and bytes that are not HTTP."""
 
     def __init__(self, door: str, seed: int):
         self._paths, self._seed = PATHS[door], seed
 
     def input(self, number: int) -> CostInput:
-        """Input `number`."""
+        """Return input `number`."""
         rng = random.Random(f"{self._seed}/http/{number}")
         path, size = rng.choice(self._paths), rng.choice(SIZES)
         kind, fields, body = rng.choice(("right", "path", "query", "fields", "field", "body", "many", "noise")), [], b""
@@ -155,7 +155,7 @@ class HttpInputs:
 
 
 def controller_calls() -> list[Call]:
-    """A right call of each code that a controller serves."""
+    """Return a valid call of each code that a controller serves."""
     fields = {"clusterName": "c", "brokerName": "b", "brokerId": "1", "masterBrokerId": "1", "masterEpoch": "1",
               "appliedBrokerId": "1", "registerCheckCode": "h:1;2", "brokerAddress": "127.0.0.1:1",
               "brokerAddr": "127.0.0.1:1", "designateElect": "false", "epoch": "1", "maxOffset": "9",
@@ -168,14 +168,14 @@ def controller_calls() -> list[Call]:
 
 
 def inputs_at(door: str, seed: int) -> Inputs:
-    """What the controller, the port of replication and the HTTP doors get."""
+    """Return the inputs of the controller, the replication port and the HTTP doors."""
     if door == CONTROLLER:
         return CostInputs(controller_calls(), seed)
     return ReplicationInputs(seed) if door == HA else HttpInputs(door, seed)
 
 
 def more_doors(kind: str, folder: Path, broker: BrokerNode, namesrv: str, nodes: list) -> dict[str, Door]:
-    """The doors that this kind has, of a cluster that runs: the original has no page of its own."""
+    """Return the other doors of a running cluster of this kind. The original has no HTTP pages."""
     doors = {FAST: Door(broker, f"127.0.0.1:{broker.port - 2}"), HA: Door(broker, broker.ha_address)}
     if kind == "rmqha":
         controller, console = ControllerNode(kind, folder / "controller"), ConsoleNode(folder / "console", namesrv)
@@ -188,21 +188,27 @@ def more_doors(kind: str, folder: Path, broker: BrokerNode, namesrv: str, nodes:
     return doors
 
 
-CONNECTIONS = 3  # to each server of each kind
+CONNECTIONS = 3  # per server and kind
 ANSWER_S = 300.0
-MORE_S = 0.5  # that the bystander may wait longer than the original's, or at all
-SUSPECTS = 24  # inputs that are sent again alone, at most
-PARTS = 8  # of a run; between them nothing is under way, and memory is looked at
+# The seconds that the bystander may wait longer than the original's, or at all.
+MORE_S = 0.5
+# The maximum number of inputs that are sent again alone.
+SUSPECTS = 24
+# The parts of a run. Between them nothing is under way, and memory is measured.
+PARTS = 8
 REST_S = 0.5
-AFTER_S = 2.0  # behind an input that is sent alone: what a pool serves ends later than the question behind it
-SLACK_MIB = 48  # by which memory may grow in the second half of a run
-SPARE = {"descriptors": 8, "threads": 60}  # pools make their threads on demand
+# The pause after an input that is sent alone: a pool may still work when the request after it is answered.
+AFTER_S = 2.0
+# The allowed growth of memory in the second half of a run.
+SLACK_MIB = 48
+SPARE = {"descriptors": 8, "threads": 60}  # pools start threads on demand
 SETTLED_MS = 60_000
 PROBE = 1 << 30
-CALM = "calm"  # the name of servers that get no inputs
+CALM = "calm"  # servers without inputs
 FUZZER = ("fuzzKey", "fuzzSecret")
 CHIEF = ("chiefKey", "chiefSecret")
-STRANGER = "127.0.0.9"  # address of the senders; requests from 127.0.0.1 need no signature
+# The address of the senders. Requests from 127.0.0.1 need no signature.
+STRANGER = "127.0.0.9"
 ACCOUNTS = """\
 globalWhiteRemoteAddresses:
 - 127.0.0.1
@@ -219,7 +225,7 @@ accounts:
 
 @dataclass
 class Sent:
-    """An input under way: begin and end of the time until it was answered or the connection closed."""
+    """A sent input, with the times from its start to the answer or the end of the connection."""
 
     server: str
     one: CostInput
@@ -230,12 +236,13 @@ class Sent:
 
 @dataclass
 class Report:
-    """What a run has seen, by server: `rmqha broker`, `java namesrv`."""
+    """The results of a run, by server: `rmqha broker`, `java namesrv`."""
 
     told: dict[str, Told] = field(default_factory=dict)
     outcomes: Counter = field(default_factory=Counter)
     suspects: dict[str, dict[int, CostInput]] = field(default_factory=dict)  # by server, then number
-    alone: list[str] = field(default_factory=list)  # one line for each input that was sent again
+    # One line for each input that was sent again.
+    alone: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
@@ -249,9 +256,9 @@ def sign(call: Call) -> None:
 
 
 class Kind:
-    """Name server and broker of one kind (`rmqha`, `java`), stocked; `command` replaces that of the broker.
+    """A name server and a broker of one kind (`rmqha`, `java`) with data. `command` replaces that of the broker.
 
-    `all_doors`: with the other ports of a cluster. With `tls` strangers and bystanders speak TLS to those of rmqha.
+    `all_doors`: with the other ports of a cluster. With `tls` strangers and bystanders use TLS with rmqha.
     """
 
     def __init__(self, kind: str, folder: Path, nodes: list, acl: bool, command: list[str] | None = None,
@@ -268,7 +275,7 @@ class Kind:
         if acl:
             (folder / "home" / "conf").mkdir(parents=True)
             (folder / "home" / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
-            if kind == "java":  # wants to see it there
+            if kind == "java":  # required by Java
                 logback = real_rocketmq.jars().parent / "home" / "conf" / "logback_broker.xml"
                 shutil.copy(logback, folder / "home" / "conf")
             broker._env["ROCKETMQ_HOME"] = str(folder / "home")
@@ -284,7 +291,7 @@ class Kind:
         self.acl = acl
 
     def inputs(self, server: str, seed: int) -> Inputs:
-        """The inputs of one of the doors."""
+        """Return the inputs of one door."""
         if server in (BROKER, NAMESRV, FAST):
             to_broker = server != NAMESRV
             return CostInputs(calls_of(BROKER if to_broker else NAMESRV, self.servers), seed,
@@ -310,19 +317,19 @@ class Bystanders:
         assert self._process.stdout.readline() == "ready\n", "the bystander did not start"
 
     def end(self) -> dict[str, Told]:
-        """What they have seen, by server."""
+        """Stop them, and return their observations by server."""
         text, _ = self._process.communicate(timeout=2 * ANSWER_S)
         return {one.server: one for one in bystander.from_json(text)}
 
     def kill(self) -> None:
-        """End the process, if it runs."""
+        """Kill the process, if it runs."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
 
 class Sender:
-    """One connection to a server; `send` gives what became of an input."""
+    """One connection to a server. `send` returns the outcome of an input."""
 
     def __init__(self, kind: Kind, server: str):
         self.name = f"{kind.name} {server}"
@@ -331,7 +338,7 @@ class Sender:
         self._client: RawClient | None = None
 
     def send(self, one: CostInput) -> Sent:
-        """Send an input and a right request behind it, and wait until that is answered or the connection closed."""
+        """Send an input and a valid request after it; wait until that is answered or the connection is closed."""
         begin, outcome = time.monotonic(), "closed"
         try:
             client = self._connected()
@@ -359,7 +366,7 @@ class Sender:
         return self._client
 
     def _drain(self, sock: socket.socket) -> str:
-        """Read until the server closes, which it does as this side has said all."""
+        """Read until the server closes, which it does because this side has shut down its direction."""
         size = 0
         while data := sock.recv(1 << 16):
             size += len(data)
@@ -377,25 +384,25 @@ class Sender:
                 return outcome
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._client is not None:
             self._client.socket.close()
             self._client = None
 
 
 class Run:
-    """Inputs `numbers` of a seed to all servers of the kinds, at once from several threads."""
+    """A run of inputs `numbers` of a seed to all servers of the kinds, in parallel from several threads."""
 
     def __init__(self, kinds: list[Kind], seed: int, tell: Callable[[str], object] = lambda text: None):
         self._kinds, self._seed, self._tell = kinds, seed, tell
         self._lock = threading.Lock()
-        self.sent: list[Sent] = []  # those that took long; guarded by _lock
+        self.sent: list[Sent] = []  # slow inputs; guarded by _lock
         self.outcomes: Counter = Counter()  # guarded by _lock
         self.errors: list[str] = []  # guarded by _lock
         self._deadline = float("inf")
 
     def send_all(self, numbers: range, seconds_max: float) -> None:
-        """Send them; of those to the main ports two thirds go to the brokers. Ends early when the time is over."""
+        """Send all inputs; two thirds of those to main ports are for the brokers. Stop early when the time is over."""
         self._deadline = time.monotonic() + seconds_max
         servers = [NAMESRV if part % 3 == 2 else BROKER for part in range(2 * CONNECTIONS)]
         servers += dict.fromkeys(door for kind in self._kinds for door in kind.nodes if door not in servers)
@@ -420,7 +427,8 @@ class Run:
                     self._tell(f"{number} inputs\n")
             for sender in senders.values():
                 sender.close()
-        except Exception as error:  # told as a fault, else a thread would be missing
+        # Reported as a fault, else a thread would be missing.
+        except Exception as error:
             with self._lock:
                 self.errors.append(f"thread {part} to the {server}: {error!r}")
 
@@ -428,11 +436,12 @@ class Run:
         with self._lock:
             self.outcomes[f"{sent.server}: {sent.outcome}"] += 1
             if sent.end - sent.begin > bystander.NOTED_S / 3 or sent.outcome == "no answer":
-                self.sent.append(replace(sent, one=replace(sent.one, data=b"")))  # made again when it is asked for
+                # The data is made again on request.
+                self.sent.append(replace(sent, one=replace(sent.one, data=b"")))
 
 
 def _without_java(kinds: list[Kind]) -> list[str]:
-    """The doors of rmqha that the original has not, or that are not compared with it in this run."""
+    """Return the doors of rmqha that the original does not have, or that this run does not compare."""
     java = {server for kind in kinds if kind.kind == "java" for server in kind.nodes}
     return [server for server in dict.fromkeys(door for kind in kinds for door in kind.nodes) if server not in java]
 
@@ -440,9 +449,9 @@ def _without_java(kinds: list[Kind]) -> list[str]:
 def measure(kinds: list[Kind], numbers: range, seed: int, seconds_max: float = float("inf"),
             tell: Callable[[str], object] = lambda text: None, slack_mib: int = SLACK_MIB,
             more_s: float = MORE_S, calm: Kind | None = None) -> Report:
-    """Send the inputs beside bystanders, and judge: they may wait `more_s` longer than those of the original.
+    """Send the inputs in parallel to bystanders, and judge: they may wait `more_s` longer than those of the original.
 
-    Where the original has no such door, `more_s` longer than at `calm`, which gets no inputs and has the same machine.
+    At a door that the original does not have, they may wait `more_s` longer than at `calm`, a door without inputs.
     """
     report = Report()
     run = Run(kinds, seed, tell)
@@ -472,7 +481,7 @@ def measure(kinds: list[Kind], numbers: range, seed: int, seconds_max: float = f
 
 
 def _send_in_parts(run: Run, kinds: list[Kind], numbers: range, seconds_max: float) -> dict[str, list[int]]:
-    """Send all; the memory at rest behind each part, bytes by server."""
+    """Send all inputs; return the idle memory after each part, in bytes by server."""
     rests: dict[str, list[int]] = {}
     for part in range(PARTS):
         run.send_all(numbers[part * len(numbers) // PARTS:(part + 1) * len(numbers) // PARTS], seconds_max / PARTS)
@@ -485,7 +494,7 @@ def _send_in_parts(run: Run, kinds: list[Kind], numbers: range, seconds_max: flo
 
 
 def _limits(report: Report, kinds: list[Kind], more_s: float) -> dict[str, float]:
-    """How long the bystanders of rmqha may wait."""
+    """Return the longest allowed waits of rmqha's bystanders."""
     limits = {}
     for server in dict.fromkeys(door for kind in kinds for door in kind.nodes):
         other = report.told.get(f"java {server}") or report.told.get(f"{CALM} {server}")
@@ -506,7 +515,7 @@ def _waits_that_are_too_long(told: Told, limit: float | None) -> list[str]:
 
 
 def _suspects(told: Told, sent: list[Sent], limit: float) -> dict[int, CostInput]:
-    """The inputs of a server that were under way in its longest waits, the slowest first."""
+    """Return the inputs of a server that were under way in its longest waits, the slowest first."""
     found: dict[int, CostInput] = {}
     for wait in sorted(told.waits, key=lambda wait: -wait.own):
         if wait.own > limit / 2 or wait.failure:
@@ -518,7 +527,8 @@ def _suspects(told: Told, sent: list[Sent], limit: float) -> dict[int, CostInput
 
 
 def growth(rests: list[int]) -> float:
-    """By how much the second half of these has grown: the median of the slopes, so that one peak counts little."""
+    """Return the growth over the second half of the samples, as the median of slopes, so that one peak counts
+    little."""
     half = rests[len(rests) // 2:]
     slopes = [(later - earlier) / (at - before) for before, earlier in enumerate(half)
               for at, later in enumerate(half) if at > before]
@@ -549,7 +559,7 @@ def _held(name: str, node: BrokerNode | NamesrvNode, before: Sample) -> list[str
 
 
 def send_alone(kinds: list[Kind], server: str, number: int, seed: int) -> str:
-    """Send one input to each kind, nothing beside it but the bystander: a line about its waits."""
+    """Send one input to each kind, in parallel to the bystander only; return a line about its waits."""
     bystanders, parts, one = Bystanders(kinds), [], None
     try:
         for kind in kinds:
@@ -573,7 +583,7 @@ def send_alone(kinds: list[Kind], server: str, number: int, seed: int) -> str:
 
 
 def told_lines(report: Report) -> list[str]:
-    """What was measured, for people."""
+    """Return readable lines with the measurements."""
     lines = []
     for server, told in sorted(report.told.items()):
         longest = told.longest or Wait(server, "nothing", 0, 0)
@@ -588,7 +598,7 @@ def told_lines(report: Report) -> list[str]:
 
 
 def main() -> int:
-    """Run it."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.cost", description=__doc__)
     parser.add_argument("--inputs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=int(time.time()))

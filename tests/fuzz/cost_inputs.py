@@ -1,7 +1,7 @@
-"""Requests that may cost a server much: right calls of each code, with one thing in them grown, from a seed.
+"""Requests that may be costly for a server: valid calls of each code with one enlarged part, from a seed.
 
-Each input is made from the seed and its number alone, so that one can be sent again without those before it. Pure;
-written from the wire format, and sharing no code with rmqha.
+Each input depends only on the seed and its number, so that it can be sent again without earlier ones. Pure; written
+from the wire format, without code of rmqha.
 """
 import copy
 import json
@@ -16,20 +16,24 @@ from tests.fuzz.remoting import FIRST_OPAQUE, GROWN, MAX_FRAME, Call, Fuzzer, fr
 
 KIB, MIB = 1 << 10, 1 << 20
 MERSENNE = (1 << 61) - 1  # CPython's integers hash modulo this
-MAX_HEADER = (1 << 24) - 1  # what 24 bits can say
-ROOM = 64 * KIB  # of a frame, for what is not grown
-# Share of the inputs up to here, and their largest size.
+MAX_HEADER = (1 << 24) - 1  # the maximum of 24 bits
+# The part of a frame for everything that is not enlarged.
+ROOM = 64 * KIB
+# The cumulative share of the inputs, and their largest size.
 SIZES = ((0.60, 8 * KIB), (0.90, 64 * KIB), (0.985, MIB), (1.0, 16 * MIB))
-BROKEN = 0.15  # share of inputs from the fuzzer of broken frames
-SIGNED = 0.6  # share of inputs with a signature, where there is access control
-TRIES = 400  # calls that one growth is tried with
+# The share of inputs from the fuzzer of broken frames.
+BROKEN = 0.15
+# The share of inputs with a signature, with access control.
+SIGNED = 0.6
+TRIES = 400  # calls tried for one growth
 NUMBERS = ["-1", "0", "1", "32", "1000000", str(2**31 - 1), str(2**62), str(2**63 - 1), str(-2**63)]
 BATCH_CODE, REGISTER_CODE = 320, 103
 
 
 @dataclass(frozen=True)
 class CostInput:
-    """One frame; `what` says what was grown, `opaque` finds its answer; `is_whole` that a frame ends with its end."""
+    """One frame. `what`: the enlarged part; `opaque` identifies its answer; `is_whole`: it ends with a complete
+    frame."""
 
     number: int
     code: int
@@ -40,7 +44,7 @@ class CostInput:
 
 
 class CostInputs:
-    """The inputs of one server, by number. `calls` are right calls of all codes; `sign` adds a signature to one."""
+    """The inputs of one server, by number. `calls` are valid calls of all codes; `sign` adds a signature to one."""
 
     def __init__(self, calls: list[Call], seed: int, sign: Callable[[Call], None] | None = None):
         self._calls = calls
@@ -52,7 +56,7 @@ class CostInputs:
             _expression, _expression, _numbers, _numbers, _names, _names, _noise, _dialect, _dialect, _dialect]
 
     def input(self, number: int) -> CostInput:
-        """Input `number`."""
+        """Return input `number`."""
         rng = random.Random(f"{self._seed}/{number}")
         if rng.random() < BROKEN:
             broken = Fuzzer(self._calls, rng.getrandbits(48)).next()
@@ -77,10 +81,11 @@ class CostInputs:
             data = framed(call)
             if len(data) <= MAX_FRAME:
                 return CostInput(number, int(source.header["code"]), what, data, opaque)
-        return self._grown(rng, number)  # a server without any code to which this growth applies
+        # No code of the server can have this growth.
+        return self._grown(rng, number)
 
     def _size(self, rng: random.Random) -> int:
-        """Bytes that the grown thing may take: n, 2n and 4n for many an n, mostly small ones."""
+        """Draw the size of the enlarged part: n, 2n or 4n for many values of n, mostly small ones."""
         share = rng.random()
         largest = next(size for limit, size in SIZES if share <= limit)
         base = max(64, int(largest * 8 ** -rng.random()) // 4)
@@ -88,7 +93,7 @@ class CostInputs:
 
 
 def _json(call: Call) -> object | None:
-    """The body as JSON; None when it is not JSON."""
+    """Return the body as JSON, or None if it is not JSON."""
     if call.body[:1] not in (b"{", b"["):
         return None
     try:
@@ -102,7 +107,7 @@ def _dumped(body: object) -> bytes:
 
 
 def _paths(value: object, kinds: type | tuple[type, ...], path: tuple = ()) -> list[tuple]:
-    """Where values of these kinds are."""
+    """Return the paths of values of these types."""
     found = [path] if isinstance(value, kinds) and path else []
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in pairs:
@@ -121,7 +126,7 @@ def _put(value: object, path: tuple, one: object) -> None:
 
 
 def _renamed(value: object, number: int) -> object:
-    """A copy with other names in it."""
+    """Return a copy with other names."""
     if isinstance(value, dict):
         return {key: _renamed(one, number) for key, one in value.items()}
     if isinstance(value, list):
@@ -152,7 +157,7 @@ def _grow_list(rng: random.Random, call: Call, size: int, make: Callable[[object
 
 
 def _references(rng: random.Random, call: Call, size: int) -> str | None:
-    """Half of the body is a value, the other half are references to it, or to references."""
+    """Make half of the body a value, and the other half references to it, or to references."""
     body = _json(call)
     paths = _paths(body, list)
     if not paths:
@@ -178,7 +183,7 @@ def _references(rng: random.Random, call: Call, size: int) -> str | None:
 
 
 def _collisions(rng: random.Random, call: Call, size: int) -> str | None:
-    """Keys and elements that many an implementation finds equal by hash."""
+    """Make keys and elements that collide in the hashes of many implementations."""
     body = _json(call)
     paths = _paths(body, (dict, list))
     if not paths:
@@ -224,7 +229,7 @@ def _deep(rng: random.Random, call: Call, size: int) -> str | None:
 
 
 def _dialect(rng: random.Random, call: Call, size: int) -> str | None:
-    """A text of fastjson's dialect, in the body or in the header; the longest one that a header may have, often."""
+    """Make a text of fastjson's dialect, in the body or the header, often the longest that a header may have."""
     body = _json(call)
     if body is None or rng.random() < 0.5:
         what, text = dialect.drawn(rng, min(size, rng.choice((1000, 4000, 14_000, size))))
@@ -310,7 +315,7 @@ def _cut_body(rng: random.Random, call: Call, size: int) -> str | None:
 
 
 def _properties_text(rng: random.Random, call: Call, size: int) -> str | None:
-    """Bodies that are properties, `key=value` lines."""
+    """Make a body of properties, `key=value` lines."""
     if call.header["code"] not in (25, 318):
         return None
     kind = rng.randrange(4)
@@ -321,7 +326,7 @@ def _properties_text(rng: random.Random, call: Call, size: int) -> str | None:
 
 
 def _batch(rng: random.Random, call: Call, size: int) -> str | None:
-    """A batch of the smallest messages, or of those with many properties, or one whose sizes lie."""
+    """Make a batch of the smallest messages, of messages with many properties, or with wrong sizes."""
     if call.header["code"] not in (10, 310, BATCH_CODE):
         return None
     fields = call.header["extFields"]
@@ -336,7 +341,7 @@ def _batch(rng: random.Random, call: Call, size: int) -> str | None:
 
 
 def _compressed(rng: random.Random, call: Call, size: int) -> str | None:
-    """A compressed registration: many topics, what inflates to a hundredfold, or counts that lie."""
+    """Make a compressed registration: many topics, a hundredfold inflation, or wrong counts."""
     if call.header["code"] != REGISTER_CODE:
         return None
     call.header["extFields"] |= {"compressed": "true", "bodyCrc32": "0", "brokerName": f"broker-{rng.randrange(9)}"}
@@ -393,12 +398,12 @@ _PROPERTIES: list[Callable[[int], str]] = [
 
 
 def _subscription(rng: random.Random, size: int) -> tuple[str, str]:
-    """(text, type)."""
+    """Return an expression as (text, type)."""
     return (rng.choice(_SQL)(size), "SQL92") if rng.random() < 0.6 else (rng.choice(_TAGS)(size), "TAG")
 
 
 def _expression(rng: random.Random, call: Call, size: int) -> str | None:
-    """Tags, SQL expressions and properties."""
+    """Make tags, SQL expressions or properties."""
     fields, limit = call.header["extFields"], min(size, MAX_HEADER // 3)
     body = _json(call)
     if "subscription" in fields:
@@ -420,7 +425,7 @@ def _expression(rng: random.Random, call: Call, size: int) -> str | None:
 
 
 def _numbers(rng: random.Random, call: Call, _size: int) -> str | None:
-    """Counts, offsets and times for which a server may loop, or look far."""
+    """Make counts, offsets and times for which a server may loop or search far."""
     fields = call.header["extFields"]
     names = [name for name, value in fields.items() if str(value).lstrip("-").isdecimal() or value == ""]
     if not names:
@@ -432,7 +437,7 @@ def _numbers(rng: random.Random, call: Call, _size: int) -> str | None:
 
 
 def _names(rng: random.Random, call: Call, _size: int) -> str | None:
-    """New names, which a server may keep."""
+    """Make new names, which a server may keep."""
     fields = call.header["extFields"]
     suffix = f"-{rng.getrandbits(40):x}"
     names = [name for name, value in fields.items() if str(value)[:1].isalpha() and value not in ("true", "false")]

@@ -1,10 +1,10 @@
-"""What reading texts of fastjson's dialect costs for a byte: `python -m tests.fuzz.dialect --inputs 200000 --seed 1`.
+"""The cost per byte of parsing fastjson's dialect: `python -m tests.fuzz.dialect --inputs 200000 --seed 1`.
 
-Each text is read as a header or a body of some of the classes that servers read. What is compared is CPU time of this
-process, without what the same reader takes for `{a:0}`: that is paid for a request, not for its bytes. The yardstick is
-the median of all readings of about that length for which rmqha's own parser was called and that were not refused: what
-the standard library reads is read many times quicker, and has to stay below the same limit. A reading that
-seems to cost more than `--times` of it is made again, and the least of five counts. Exit code 1 when one is left.
+Each text is read as a header or a body of some of the classes that servers read. The measure is CPU time of this
+process, without the time of the same reader for `{a:0}`, which is a cost of the request, not of its bytes. The
+reference is the median of all accepted readings of about that length that used rmqha's own parser: the standard library
+is many times faster, and has to stay below the same limit. A reading that seems to cost more than `--times` the median
+is repeated, and the minimum of five counts. The exit code is 1 if one remains.
 """
 import argparse
 import dataclasses
@@ -41,23 +41,25 @@ from rmqha.remoting.exception import RemotingCommandException
 from rmqha.remoting.protocol import fastjson, remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 
-# Integers for which CPython's dicts and sets look in the same places.
+# Integers that probe the same places in CPython's dicts and sets.
 #
-# An integer hashes to itself. Where its place is taken, the next one is 5 * place + 1 + what is left of the hash, and
-# of that five bits fewer are left each time. So most of the numbers here take the places that follow one another when
-# nothing is left; the others, which walk, meet only taken places until then, and walk along half of these. Pure;
-# written from what CPython does, and sharing no code with rmqha.
+# An integer hashes to itself. If its place is taken, the next one is 5 * place + 1 + the rest of the hash, and the rest
+# loses five bits each time. So most of the numbers here take the places that follow one another when the rest is 0. The
+# other numbers, which walk, find only taken places until then, and walk along half of these. Pure; written from
+# CPython's algorithm, without code of rmqha.
 
-MORE_BITS = 10  # that a number which walks has, beside those of its place: they leave few steps, and enough numbers
+# The additional bits of a walking number besides those of its place: few steps, and enough numbers.
+MORE_BITS = 10
 
 
 @functools.cache
 def colliding(places: int, walkers: int | None = None) -> list[int]:
-    """As many integers as a dict of so many places holds (a power of two); of them `walkers` walk, or a quarter."""
+    """Return as many integers as fit into a dict of `places` (a power of two); `walkers` of them walk, or a quarter."""
     count = places * 2 // 3
     walkers = count // 4 if walkers is None else min(walkers, count // 4)
     rng, mask, bits = random.Random(places), places - 1, places.bit_length() + MORE_BITS
-    order: dict[int, int] = {}  # by place: how many stand before it on the walk
+    # Place -> the number of places before it on the walk.
+    order: dict[int, int] = {}
     place = 1
     for number in range(count - walkers):
         order[place] = number
@@ -77,13 +79,14 @@ def colliding(places: int, walkers: int | None = None) -> list[int]:
 
 # Texts of fastjson's dialect: each production within each other one, deep, wide and long.
 #
-# A production is a text around a hole; what stands in the hole is a leaf or another production. Pure; written from
-# what fastjson reads, and sharing no code with rmqha. `python -m tests.fuzz.dialect` times the reading of many texts,
-# as each header and body that a server reads; see `tests/fuzz/dialect.py`.
+# A production is a text around a hole, which has a leaf or another production. Pure; written from fastjson's grammar,
+# without code of rmqha. `python -m tests.fuzz.dialect` measures the reading of many texts, as each header and body that
+# a server reads.
 
-FEW = 1024  # colliding keys, which rmqha takes
+FEW = 1024  # colliding keys, which rmqha accepts
 HOLE = "@"
-NUMBER = "#"  # is another number at each place
+# A different number at each place.
+NUMBER = "#"
 PRODUCTIONS = {
     "list": "[@]", "list that ends with a comma": "[@,]", "second of a list": "[0,@]", "list of two": "[@,@]",
     "value of a text": '{"a":@}', "value of a text in single quotes": "{'a':@}", "value of a name": "{a:@}",
@@ -102,7 +105,8 @@ LEAVES = {
     "empty object": "{}", "empty list": "[]", "object": "{a:#,b:'#'}", "list of numbers": "[#,'#']",
     "reference": '{"$ref":"$"}', "blanks": " \t\n1 ", "cut": "", "wrong": "?", "raw control": '"\x01\n"',
 }
-BROKEN = {  # or beyond a limit; each stands in each production, but in no other text
+# Or beyond a limit; in each production, but in no other text.
+BROKEN = {
     "end of an object": "}", "end of a list": "]", "comma": ",", "colon": ":", "two values": "1 1", "two names": "a b",
     "no such name": "undefined", "no number": "NaN", "infinity": "-Infinity", "sign alone": "-", "plus": "+1",
     "point without digits": "1.", "no digits before the point": ".5", "exponent without digits": "1e",
@@ -124,7 +128,7 @@ LONG = {"digits": "9", "fraction": "0.1234567890", "escape by number": "\\x41", 
 
 @dataclass(frozen=True)
 class Text:
-    """`make(size)` is a text of about so many characters."""
+    """A kind of text. `make(size)` returns one of about `size` characters."""
 
     name: str
     make: Callable[[int], str]
@@ -135,7 +139,7 @@ def _doubled(text: str) -> bool:
 
 
 def _filled(production: str, inner: str) -> str:
-    """The production with `inner` in its hole; in the second of two holes stands a number, or it would double."""
+    """Return the production with `inner` in its hole; a second hole gets a number, or the text would double."""
     if _doubled(production) and len(inner) > 64:
         first, _, rest = production.partition(HOLE)
         return first + inner + rest.replace(HOLE, "#")
@@ -143,13 +147,13 @@ def _filled(production: str, inner: str) -> str:
 
 
 def _numbered(text: str) -> str:
-    """Each `#` becomes another number."""
+    """Replace each `#` by a different number."""
     pieces = text.split(NUMBER)
     return "".join(f"{piece}{number}" for number, piece in enumerate(pieces[:-1])) + pieces[-1]
 
 
 def deep(outer: str, inner: str, leaf: str, size: int) -> str:
-    """`outer` around `inner`, again and again."""
+    """Return texts with `outer` around `inner`, nested repeatedly."""
     step = len(_filled(outer, _filled(inner, "")))
     text = leaf
     for _ in range(min(240, max(1, size // step))):
@@ -158,7 +162,7 @@ def deep(outer: str, inner: str, leaf: str, size: int) -> str:
 
 
 def wide(outer: str, inner: str, leaf: str, size: int) -> str:
-    """Many of `inner` side by side, in `outer`: as values, and as keys of one object."""
+    """Return texts with many of `inner` in `outer`: as values, and as keys of one object."""
     one = _filled(inner, leaf)
     count = max(1, size // (2 * len(one) + 8))
     values, keys = ",".join([one] * count), ",".join([f"{one}:#"] * count)
@@ -166,13 +170,13 @@ def wide(outer: str, inner: str, leaf: str, size: int) -> str:
 
 
 def both(outer: str, inner: str, leaf: str, size: int) -> str:
-    """Many keys that are deep, and mostly equal."""
+    """Return texts with many deep and mostly equal keys."""
     key = deep(outer, inner, leaf, int(size ** 0.5))
     return "{" + ",".join([f"{key}:1"] * max(1, size // (len(key) + 3))) + "}"
 
 
 def texts() -> Iterator[Text]:
-    """All: each pair of productions in each shape, each leaf in each production, and what is long."""
+    """Yield all texts: each pair of productions in each shape, each leaf in each production, and long texts."""
     leaves = list(LEAVES.items())
     for number, (name, outer) in enumerate(PRODUCTIONS.items()):
         for again, (other, inner) in enumerate(PRODUCTIONS.items()):
@@ -210,24 +214,24 @@ ALL = list(texts())
 
 
 def drawn(rng: random.Random, size: int) -> tuple[str, str]:
-    """(what it is, a text) by chance."""
+    """Draw (name, text)."""
     one = rng.choice(ALL)
     return one.name, one.make(size)
 
 
 def costly(costs: dict[str, float], times: float) -> list[str]:
-    """Those that cost more than `times` the median, the costliest first."""
+    """Return the readings that cost more than `times` the median, the costliest first."""
     median = statistics.median(costs.values())
     return [f"{name}: {cost:.2f} a byte, the median is {median:.2f}"
             for name, cost in sorted(costs.items(), key=lambda pair: -pair[1]) if cost > times * median]
 
 
-# What reads a stranger's JSON: headers of all classes, and bodies of all classes with the text at each place.
+# The readers of strangers' JSON: headers of all classes, and bodies of all classes with the text at each place.
 
 Reader = Callable[[bytes], object]
 READERS_HOLE = b"@"
-# What name server, broker and controller decode of a request; the last two are what a broker and a cluster's other
-# servers are answered with by whoever says to be a client or a name server. A test compares it with the sources.
+# The bodies that name server, broker and controller decode. The last two are answers to a broker and to other servers,
+# from any peer that claims to be a client or a name server. A test compares the list with the sources.
 BODIES = [HeartbeatData, CheckClientRequestBody, LockBatchRequestBody, UnlockBatchRequestBody, SubscriptionGroupConfig,
           DataVersion, TopicConfigSerializeWrapper, RegisterBrokerBody, SyncStateSet, list[str], GetConsumerStatusBody,
           ResetOffsetBody, TopicRouteData]
@@ -259,7 +263,7 @@ READERS: dict[str, Reader] = {
 
 
 def header_classes() -> list[type[CommandCustomHeader]]:
-    """All of them."""
+    """Return all header classes."""
     for module in pkgutil.walk_packages(headers.__path__, headers.__name__ + "."):
         importlib.import_module(module.name)
     found, waiting = [], [CommandCustomHeader]
@@ -271,7 +275,7 @@ def header_classes() -> list[type[CommandCustomHeader]]:
 
 
 def _custom_header(cls: type[CommandCustomHeader], field: str) -> Reader:
-    """The text is the value of one field, by turns as it is and as a text in quotes; the others are `1`."""
+    """Return a reader with the text as one field's value, alternately as it is and in quotes; the others are `1`."""
     names = [item.name for item in dataclasses.fields(cls)]
     before = '{"code":34,"extFields":{%s"%s":' % ("".join(f'"{name}":"1",' for name in names if name != field), field)
 
@@ -291,7 +295,7 @@ def _binary_remark(text: bytes) -> object:
 
 
 def _binary_fields(length: int) -> Reader:
-    """Pieces of the text are names and values by turns, each of `length` bytes."""
+    """Return a reader with pieces of the text as alternate names and values, each of `length` bytes."""
     def read(text: bytes) -> object:
         pieces = [text[at:at + length] for at in range(0, len(text), length)]
         pairs = b"".join(struct.pack(">i" if number % 2 else ">h", len(piece)) + piece
@@ -301,7 +305,7 @@ def _binary_fields(length: int) -> Reader:
 
 
 def places(annotation: object, levels: int = 7) -> Iterator[tuple[str, bytes]]:
-    """(name, JSON with HOLE) of each place of a value of this type: itself, elements, values, keys, fields."""
+    """Yield (name, JSON with HOLE) of each place of a value of this type: itself, elements, values, keys, fields."""
     yield "", READERS_HOLE
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if levels == 0:
@@ -319,12 +323,12 @@ def places(annotation: object, levels: int = 7) -> Iterator[tuple[str, bytes]]:
         for name, inner in places(args[0], levels - 1):
             yield f"[]{name}", b"[%b]" % inner
     else:
-        for arg in args:  # of an optional one
+        for arg in args:  # of an optional type
             yield from (one for one in places(arg, levels) if one[0])
 
 
 def all_readers() -> dict[str, Reader]:
-    """READERS, and one for each field of each class of headers and for each place of each class of bodies."""
+    """Return READERS, and a reader for each field of each header class and each place of each body class."""
     readers = dict(READERS)
     readers |= {f"header {cls.__name__}.{item.name}": _custom_header(cls, item.name)
                 for cls in header_classes() for item in dataclasses.fields(cls)}
@@ -336,16 +340,17 @@ def all_readers() -> dict[str, Reader]:
     return readers
 
 
-# Share of the inputs, by size: characters, about.
+# Approximate size in characters -> share of the inputs.
 SHARES = {64: 0.12, 250: 0.23, 1000: 0.30, 4000: 0.24, 14_000: 0.10, 60_000: 0.008, 300_000: 0.002}
 AGAIN = 5
-CAMPAIGN_FEW = 200  # readings of a size that are too few for a median of their own; it is then that of all sizes
+# With fewer readings of a size, the median of all sizes counts.
+CAMPAIGN_FEW = 200
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One text, read once. `asked`: the size it was made for; `cost`: microseconds of CPU time for a byte, without the
-    fixed part."""
+    """One text, read once. `asked`: its requested size; `cost`: microseconds of CPU time per byte, without the fixed
+    part."""
 
     reader: str
     text: Text
@@ -353,11 +358,12 @@ class Reading:
     length: int
     cost: float
     is_read: bool
-    is_parsed: bool  # by `fastjson.parse`: token by token, the slow way
+    # by `fastjson.parse`: token by token, the slow path
+    is_parsed: bool
 
     @property
     def size(self) -> int:
-        """The size of SHARES that its length is next to."""
+        """The size in SHARES that is nearest to its length."""
         return min(SHARES, key=lambda size: abs(math.log(size / max(1, self.length))))
 
     def __str__(self) -> str:
@@ -366,7 +372,7 @@ class Reading:
 
 
 class _ParserCalls:
-    """Whether the parser was called within the block: `seen`."""
+    """A context whose `seen` is True if the parser was called within the block."""
 
     def __enter__(self) -> "_ParserCalls":
         self.seen = False
@@ -383,7 +389,7 @@ class _ParserCalls:
 
 
 def cpu_us(read: Reader, data: bytes, runs: int = 1) -> tuple[float, bool]:
-    """(the least CPU time, whether it is read and not refused)."""
+    """Return (the minimum CPU time, whether the text is accepted)."""
     best, is_read = float("inf"), True
     for _ in range(runs):
         begin = time.process_time_ns()
@@ -396,7 +402,7 @@ def cpu_us(read: Reader, data: bytes, runs: int = 1) -> tuple[float, bool]:
 
 
 class Campaign:
-    """`run` reads; `readings` are those so far, `worst` those that cost too much."""
+    """A campaign. `run` reads texts; `readings` are those so far, `worst` returns those that cost too much."""
 
     def __init__(self, seed: int, readers: dict[str, Reader] | None = None):
         self.readers = all_readers() if readers is None else readers
@@ -406,7 +412,7 @@ class Campaign:
 
     def run(self, inputs: int, seconds_max: float = float("inf"), texts: list[Text] = ALL,
             shares: dict[int, float] | None = None) -> None:
-        """Read so many, of each size its share, or fewer when the time is over. A text is made once for all its
+        """Do `inputs` readings, with each size's share, or fewer if the time is over. A text is made once for all its
         readers."""
         deadline = time.monotonic() + seconds_max
         names = list(self.readers)
@@ -428,7 +434,7 @@ class Campaign:
         return Reading(name, text, asked, len(data), cost, is_read, parser.seen)
 
     def medians(self) -> dict[int, float]:
-        """By size, of those that are parsed and not refused."""
+        """Return size -> median of the parsed and accepted readings."""
         costs: dict[int, list[float]] = {}
         for one in self.readings:
             if one.is_read and one.is_parsed:
@@ -438,7 +444,7 @@ class Campaign:
                 for size in {one.size for one in self.readings}}
 
     def worst(self, times: float) -> list[Reading]:
-        """Those that cost more than `times` the median of their size, in each of some runs; the costliest first."""
+        """Return those that cost more than `times` the median of their size in several runs, the costliest first."""
         medians, found = self.medians(), []
         for one in self.readings:
             if one.cost > times * medians[one.size]:
@@ -450,7 +456,7 @@ class Campaign:
 
 
 def report(campaign: Campaign, times: float, shown: int = 5) -> list[str]:
-    """Lines: a size each, and the costliest of it as a multiple of the median."""
+    """Return a line per size, with its costliest reading as a multiple of the median."""
     medians, lines = campaign.medians(), []
     for size, median in sorted(medians.items()):
         own = sorted((one for one in campaign.readings if one.size == size), key=lambda one: -one.cost)
@@ -462,14 +468,15 @@ def report(campaign: Campaign, times: float, shown: int = 5) -> list[str]:
 
 
 def main() -> int:
-    """Read, and report."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.dialect", description=__doc__)
     parser.add_argument("--inputs", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--times", type=float, default=10, help="of the median, that a byte may cost")
     parser.add_argument("--seconds-max", type=float, default=float("inf"), help="per run; what is left is not read")
     asked = parser.parse_args()
-    logging.getLogger("RocketmqRemoting").addHandler(logging.NullHandler())  # a line for each field that is wrong
+    # Else every wrong field logs a line.
+    logging.getLogger("RocketmqRemoting").addHandler(logging.NullHandler())
     logging.getLogger("RocketmqRemoting").propagate = False
     begin = time.monotonic()
     campaign = Campaign(asked.seed)

@@ -1,7 +1,7 @@
-"""The C sources under ASan and UBSan: `python -m tests.fuzz.native_sanitizers --inputs 500000 --seed 1`.
+"""Runs of the C sources under ASan and UBSan: `python -m tests.fuzz.native_sanitizers --inputs 500000 --seed 1`.
 
-Compiles each source with -fsanitize=address,undefined into a temporary folder, gives it random inputs, and holds what
-it says against its twin in Python. The first access outside of a buffer, the first undefined behaviour and the first
+Compiles each source with -fsanitize=address,undefined into a temporary folder, gives it random inputs, and compares its
+results with its twin in Python. The first access outside of a buffer, the first undefined behaviour and the first
 difference end the run of that source. Needs gcc and its libasan.
 """
 import argparse
@@ -34,15 +34,16 @@ from rmqha.store.bulk.bulk_python import columns_in_python
 from tests.faults import ledger
 from tests.support.sources import ROOT
 
-# Random inputs for the compiled functions, and whether their twins in Python say the same of them.
+# Random inputs for the compiled functions, and the comparison with their twins in Python.
 #
-# An input is made of valid pieces, of which some are changed: cut, bytes flipped, numbers at the edges of int32 and
-# int64, lengths that lie. Buffers end where their memory ends, so that a sanitizer sees what is read behind them.
+# An input consists of valid pieces, some of which are changed: truncated, with flipped bytes, numbers at the edges of
+# int32 and int64, wrong lengths. Buffers end where their memory ends, so that a sanitizer detects reads beyond them.
 
 EDGES = (0, 1, -1, 2, 3, 127, 128, 255, 256, 32767, 32768, 65535, 2**31 - 1, -2**31, 2**31, 2**32 - 1, 2**62 - 1,
          2**62, 2**63 - 1, -2**63, 2**63, 2**64 - 1, 1_700_000_000_000)
 EDGES_AND_NEIGHBOURS = [edge + step for edge in EDGES for step in (0, 0, 1, -1)]
-USUAL = 0.85  # how often a number is a usual one
+# The probability of a usual number.
+USUAL = 0.85
 CLUSTER = cluster_property("DefaultCluster")
 HOST, HOST_HEX = bytes((127, 0, 0, 1, 0, 0, 42, 159)), b"7F00000100002A9F"
 HOST_V6 = bytes((0x20, 1, *bytes(13), 7, 0, 0, 0, 81))
@@ -62,11 +63,11 @@ Target = Callable[["Inputs"], None]
 
 
 class Difference(AssertionError):
-    """The compiled function and its twin do not say the same."""
+    """A difference between a compiled function and its twin."""
 
 
 class Inputs:
-    """A source of inputs for one seed, and how many had which outcome."""
+    """A source of inputs for one seed, with counts of their outcomes."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -74,14 +75,15 @@ class Inputs:
         self.frames = [frame(self.random) for _ in range(400)]
 
     def number(self, *usual: int) -> int:
-        """A usual number, an edge, or one beside it."""
-        draw = self.random.random()  # one draw decides all: numbers are most of the work
+        """Draw a usual number, an edge, or a neighbor of an edge."""
+        # one draw for all: numbers are most of the work
+        draw = self.random.random()
         if draw < USUAL and usual:
             return usual[int(draw / USUAL * len(usual))]
         return EDGES_AND_NEIGHBOURS[int(draw * 1e6) % len(EDGES_AND_NEIGHBOURS)]
 
     def changed(self, data: bytes, odds: float = 0.4) -> bytes:
-        """The data, or the data with some damage."""
+        """Return the data, sometimes with damage."""
         pick = self.random
         while data and pick.random() < odds:
             data = bytearray(data)
@@ -105,13 +107,14 @@ class Inputs:
         return data
 
     def exact(self, data: bytes) -> memoryview:
-        """A writable view of `data` that ends where its memory ends."""
-        before = 32  # so that the memory is none of the object's own
+        """Return a writable view of `data` that ends where its memory ends."""
+        # so that the memory is not inside the object
+        before = 32
         array = (ctypes.c_ubyte * (before + len(data))).from_buffer_copy(bytes(before) + data)
         return memoryview(array).cast("B")[before:]
 
     def same(self, what: str, compiled: Callable, twin: Callable, *arguments: Callable[[], object]) -> object:
-        """What both return, or None when both refuse. `arguments` make each call's own."""
+        """Return the common result, or None if both refuse. `arguments` make separate arguments for each call."""
         results = []
         for function in (compiled, twin):
             given = [make() for make in arguments]
@@ -128,7 +131,7 @@ class Inputs:
 
 
 def frame(pick: random.Random) -> bytes:
-    """A send's frame with its length field, as a client writes it."""
+    """Return a send's frame with its length field, as a client writes it."""
     def mostly(usual: tuple, *others: object) -> object:
         return pick.choice(usual if pick.random() < 0.95 else others)
 
@@ -146,7 +149,7 @@ def frame(pick: random.Random) -> bytes:
 
 
 def record(inputs: Inputs, offset: int) -> bytes:
-    """A record for its place at `offset`, mostly a good one."""
+    """Return a record for `offset`, usually a valid one."""
     pick = inputs.random
     topic, body = pick.choice(TOPICS), pick.randbytes(pick.choice((0, 1, 15, 16, 17, 33, 63, 64, 65, 79, 80, 128, 300)))
     entries = [pick.choice(NAMES) + b"\x01" + pick.choice(TEXTS) for _ in range(pick.choice((0, 1, 2, 3, 5)))]
@@ -162,12 +165,12 @@ def record(inputs: Inputs, offset: int) -> bytes:
 
 
 def to_long(number: int) -> int:
-    """The number as a Java long."""
+    """Return the number as a Java long."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def log_span(inputs: Inputs) -> tuple[bytes, int]:
-    """Records one behind the other, some of them damaged, and where the first begins in the log."""
+    """Return consecutive records, some of them damaged, and the log offset of the first."""
     pick = inputs.random
     begin = pick.choice((0, 0, 1 << 30, 2**62 - 1 - 4096))
     data = bytearray()
@@ -178,13 +181,13 @@ def log_span(inputs: Inputs) -> tuple[bytes, int]:
 
 
 class BulkTarget:
-    """walk, scan and put_keys of the bulk kernel."""
+    """The target for walk, scan and put_keys of the bulk kernel."""
 
     def __init__(self, compiled: ModuleType) -> None:
         self._compiled = compiled
 
     def __call__(self, inputs: Inputs) -> None:
-        """One input."""
+        """Run one input."""
         pick = inputs.random
         data, begin = log_span(inputs)
         start = 0 if pick.random() < 0.8 else pick.randint(0, len(data))
@@ -238,7 +241,7 @@ class BulkTarget:
                    lambda: counters, lambda: keys, lambda: first, lambda: last, lambda: first_entry)
 
     def _nonsense(self, inputs: Inputs, data: bytes) -> None:
-        """Arguments that `bulk` keeps away from it: refused by the compiled one, or served."""
+        """Call it with arguments that `bulk` never passes: the compiled function may refuse or accept them."""
         draw, view = inputs.number, inputs.exact(data)
         calls = (lambda: self._compiled.walk(view, draw(0), draw(8), True, draw(0), True),
                  lambda: self._compiled.scan(view, draw(0), draw(8), draw(0), True, [draw(0)], True, draw(1)),
@@ -256,13 +259,13 @@ _TAILS = (b"", b"\1T\0\3k\1v", b"\1T\0\3k\1v", b"\1T\0\4k\1v\0", b"\1\0\0\3k\1v"
 
 
 class RecordsTarget:
-    """records_of_rows."""
+    """The target for records_of_rows."""
 
     def __init__(self, compiled: ModuleType) -> None:
         self._compiled = compiled
 
     def __call__(self, inputs: Inputs) -> None:
-        """One input."""
+        """Run one input."""
         pick = inputs.random
         sends, total = [], 0
         for _ in range(pick.choice((0, 1, 1, 2, 5))):
@@ -275,7 +278,8 @@ class RecordsTarget:
                 sys_flag, to_long(inputs.number(1_700_000_000_123)), pick.choice((HOST, HOST_V6)),
                 inputs.number(0, 3), body if pick.random() < 0.5 else inputs.exact(body), tail))
             total += size
-        if pick.random() < 0.05:  # rarely 2 GiB: a sanitizer takes its time to mark them
+        # Rarely 2 GiB: a sanitizer needs time to mark them.
+        if pick.random() < 0.05:
             total = pick.choice((total + 1, total - 1, 0, 88, -1, 2**31) if pick.random() < 0.99 else EDGES)
         table = {f"T-{queue}": to_long(inputs.number(0, 7, 1 << 40)) for queue in range(pick.randrange(3))}
         offset, now = to_long(inputs.number(0, 1 << 40)), to_long(inputs.number(1_700_000_000_456))
@@ -286,7 +290,8 @@ class RecordsTarget:
             self._nonsense(inputs, sends[0], table)
 
     def _nonsense(self, inputs: Inputs, send: MessageRow, table: dict[str, int]) -> None:
-        """A send with something else in one of its places: refused by the compiled one, whatever the twin says."""
+        """Call it with a wrong value in one place of a send: the compiled function refuses it, regardless of the
+        twin."""
         place = inputs.random.randrange(len(send))
         wrong = inputs.random.choice((None, "text", b"", b"seven b", 2**80, -1.5, (), [send]))
         changed = tuple([wrong if at == place else value for at, value in enumerate(send)])
@@ -298,13 +303,13 @@ class RecordsTarget:
 
 
 class SendsTarget:
-    """read_simple_sends and json_answers."""
+    """The target for read_simple_sends and json_answers."""
 
     def __init__(self, compiled: ModuleType) -> None:
         self._compiled = compiled
 
     def __call__(self, inputs: Inputs) -> None:
-        """One input."""
+        """Run one input."""
         pick = inputs.random
         data = b"".join([self._frame(inputs) for _ in range(pick.choice((0, 1, 1, 2, 4)))])
         data = inputs.changed(data, 0.1)
@@ -319,7 +324,7 @@ class SendsTarget:
         self._answers(inputs, found[0] if found is not None else [])
 
     def _frame(self, inputs: Inputs) -> bytes:
-        """A frame, a damaged one, or one whose lengths are right for a header that was damaged, or ends too early."""
+        """Return a frame: valid, damaged, or with lengths that match a damaged or truncated header."""
         pick = inputs.random
         whole = pick.choice(inputs.frames)
         if pick.random() < 0.75:
@@ -347,13 +352,13 @@ _SCRAPS = (b"\1", b"\2", b"\0", b"\xff", b"\xe5\x90", b"\xf0\x9f\x98", b"\xed\xa
 
 
 class PropertiesTarget:
-    """property_columns."""
+    """The target for property_columns."""
 
     def __init__(self, compiled: ModuleType) -> None:
         self._compiled = compiled
 
     def __call__(self, inputs: Inputs) -> None:
-        """One input."""
+        """Run one input."""
         pick = inputs.random
         data, begins, ends = bytearray(), [], []
         for _ in range(pick.choice((0, 1, 2, 3, 9))):
@@ -374,7 +379,7 @@ class PropertiesTarget:
 
     @staticmethod
     def _text(pick: random.Random) -> bytes:
-        """Properties: usual ones, scraps, or more than are compared one with another."""
+        """Return properties: usual ones, fragments, or more than are compared with each other."""
         kind = pick.random()
         if kind < 0.1:
             return b"\2".join([b"%d\1%d" % (pick.randrange(70), pick.randrange(9))
@@ -395,7 +400,7 @@ TARGETS: dict[str, tuple[str, Callable[[ModuleType], Target]]] = {
 
 
 def feed(target: Target, count: int, seed: int) -> Counter:
-    """Give so many inputs to a target; the outcomes. Difference when a twin says something else."""
+    """Give `count` inputs to a target, and return the outcomes. Raise Difference if a twin differs."""
     inputs = Inputs(seed)
     for number in range(count):
         try:
@@ -421,7 +426,7 @@ def compile_source(source: str, folder: Path) -> Path:
 
 
 def run_child(source: str, made: Path, count: int, seed: int) -> bool:
-    """Feed one source in a process that the sanitizers watch; whether all was well."""
+    """Feed one source in a process under the sanitizers; return whether it passed."""
     library = subprocess.run(["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
     child = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.native_sanitizers", "--child", source, str(made), "--inputs", str(count),
@@ -431,7 +436,7 @@ def run_child(source: str, made: Path, count: int, seed: int) -> bool:
 
 
 def load(source: str, made: Path) -> ModuleType:
-    """The compiled module, from where it was made."""
+    """Load the compiled module from its folder."""
     spec = importlib.util.spec_from_file_location(TARGETS[source][0], made)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -439,7 +444,7 @@ def load(source: str, made: Path) -> ModuleType:
 
 
 def child(source: str, made: Path, count: int, seed: int) -> None:
-    """In the watched process: feed, and tell."""
+    """Feed a source, in the process under the sanitizers, and print the result."""
     begin = time.monotonic()
     outcomes = feed(TARGETS[source][1](load(source, made)), count, seed)
     said = ", ".join(f"{what} {times}" for what, times in sorted(outcomes.items()))
@@ -447,7 +452,7 @@ def child(source: str, made: Path, count: int, seed: int) -> None:
 
 
 def main() -> int:
-    """Run what the command line asks for; 1 when something was found."""
+    """Run the command line; return 1 if something was found."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--inputs", type=int, default=500_000, help="for each source")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""A broker with a planted fault, which must be found: `python -m tests.fuzz.planted_broker FAULT -c FILE`."""
+"""A broker with a planted fault that must be found: `python -m tests.fuzz.planted_broker FAULT -c FILE`."""
 import socket
 import sys
 import threading
@@ -12,13 +12,14 @@ from rmqha.store.ha.ha_connection import HAConnection
 from tests.support.wait import at_least
 
 SLEEP_S = 3.0
-COMMAS = 300  # of a body, below which the planted decoder shows no harm
-LEAKED = 1 << 20  # bytes a request
+# With fewer commas in a body the planted decoder is harmless.
+COMMAS = 300
+LEAKED = 1 << 20  # bytes per request
 _kept: list[object] = []
 
 
 def _before_each_request(do) -> None:
-    """Let `do(command)` run on the thread that reads, before a request is served."""
+    """Run `do(command)` on the reading thread before each request is served."""
     original = RemotingAbstract.process_request_command
 
     def planted(self, channel, command):
@@ -44,7 +45,7 @@ def _leave_a_thread(_command) -> None:
 
 
 def _hash_all_levels() -> None:
-    """An object's hash is made of the texts of all that it holds, at each level again."""
+    """Make an object's hash from the texts of its whole contents, at each level again."""
     FrozenObject.__hash__ = lambda self: hash(frozenset(map(repr, self.items())))
 
 

@@ -1,8 +1,8 @@
-"""Broken requests against a running name server and broker: `python -m tests.fuzz.remoting --inputs 200000 --seed 1`.
+"""Broken requests to a running name server and broker: `python -m tests.fuzz.remoting --inputs 200000 --seed 1`.
 
-After each input the connection either closes or answers a right request. At the end no thread has died, descriptors,
-threads and memory are back, a good client was served all the while, and the logs tell of no error but those that
-broken requests are answered with. `--java` asks the original the same, and compares.
+After each input the server closes the connection or answers a valid request. At the end no thread has died,
+descriptors, threads and memory have returned to their earlier values, a good client was served all the time, and the
+logs have no errors except the answers to broken requests. `--java` sends the same to the original, and compares.
 """
 import argparse
 import copy
@@ -32,9 +32,9 @@ from tests.support.raw_remoting import GET_BROKER_CLUSTER_INFO, GET_MAX_OFFSET, 
 from tests.support.wait import wait_until
 from tests.support.watch import GoodClient
 
-# Frames that are wrong in one to three ways: mutations of the calls of each request code, from a seed.
+# Frames with one to three errors: mutations of the calls of each request code, from a seed.
 #
-# Pure; written from the wire format, and sharing no code with rmqha.
+# Pure; written from the wire format, without code of rmqha.
 
 MAX_FRAME = 16 * 1024 * 1024
 GROWN = "@grown@"
@@ -53,7 +53,7 @@ BODIES = [b"", b"{", b"[]", b"null", b"{}", b"\x00" * 64, b"\xff" * 64, b"[" * 2
 
 @dataclass
 class Call:
-    """A request before it is bytes; `header` as in JSON, `extFields` within; `grown` stands where it has GROWN."""
+    """A request before its encoding. `header` is as in JSON, with `extFields`; `grown` replaces GROWN in it."""
 
     header: dict[str, object]
     body: bytes
@@ -63,7 +63,7 @@ class Call:
 
 @dataclass
 class Input:
-    """Bytes to send, what was done to them, and the opaque of the request if they still hold it."""
+    """Bytes to send, their mutations, and the opaque of the request if they still contain it."""
 
     data: bytes
     mutations: list[str]
@@ -71,7 +71,7 @@ class Input:
 
     @property
     def is_complete(self) -> bool:
-        """Whether these bytes end with a frame; else the server waits for more. Lengths that close count as an end."""
+        """True if the bytes end with a complete frame; else the server waits for more. A closing length counts too."""
         at = 0
         while len(self.data) - at >= 4:
             (length,) = struct.unpack_from(">i", self.data, at)
@@ -82,7 +82,7 @@ class Input:
 
 
 def encoded(call: Call) -> tuple[int, bytes]:
-    """(serialize type, header)."""
+    """Return (serialize type, header)."""
     if not call.binary:
         header = json.dumps(call.header).encode("utf-8", "surrogatepass")
         return 0, header.replace(b'"%b"' % GROWN.encode(), call.grown) if call.grown else header
@@ -110,7 +110,7 @@ def _number(value: object, bits: int) -> int:
 
 
 class Fuzzer:
-    """Inputs made of `calls`, the same for the same seed."""
+    """A generator of inputs from `calls`, the same for the same seed."""
 
     def __init__(self, calls: list[Call], seed: int):
         self._calls = calls
@@ -124,7 +124,7 @@ class Fuzzer:
             self._change_kind, self._cut, self._splice]
 
     def next(self) -> Input:
-        """The next input: one in ten is right, most are changed before or after they are bytes."""
+        """Return the next input: one in ten is valid, most are changed before or after their encoding."""
         rng = self._rng
         self._count += 1
         opaque = FIRST_OPAQUE + self._count
@@ -139,7 +139,7 @@ class Fuzzer:
         return Input(bytes(data), mutations, opaque)
 
     def pieces(self, data: bytes) -> list[bytes]:
-        """`data` as one write, or cut at odd places."""
+        """Return `data` as one write, or split at odd places."""
         rng = self._rng
         if len(data) < 2 or rng.random() < 0.9:
             return [data]
@@ -234,7 +234,7 @@ class Fuzzer:
         return f"without bytes at {at}"
 
     def _place(self, data: bytearray) -> int:
-        """Half of them within the first bytes, where the lengths are."""
+        """Draw a position, half of the time within the first bytes, where the lengths are."""
         return self._rng.randrange(min(len(data), 40) if self._rng.random() < 0.5 else len(data))
 
     def _lie_about_length(self, data: bytearray) -> str:
@@ -267,18 +267,21 @@ class Fuzzer:
 
 
 def framed(call: Call) -> bytes:
-    """The frame of a call."""
+    """Return the frame of a call."""
     kind, head = encoded(call)
     return struct.pack(">iI", 4 + len(head) + len(call.body), kind << 24 | len(head) & 0xFFFFFF) + head + call.body
 
 
 MIB = 1 << 20
 ANSWER_S = 60  # on a busy machine
-CHECK_EVERY = 500  # inputs between two messages of the good client
-CONNECTION_INPUTS = 200  # what a connection may hold (pulls, say) is given back after so many
-SPARE = {"descriptors": 4, "threads": 40}  # pools make their threads on demand, up to their sizes
+# The number of inputs between two messages of the good client.
+CHECK_EVERY = 500
+# The inputs per connection, after which its state (such as pulls) is freed.
+CONNECTION_INPUTS = 200
+# Pools start their threads on demand, up to their sizes.
+SPARE = {"descriptors": 4, "threads": 40}
 WARM_UP = 1000  # inputs before memory is measured
-# Names that only a fault of rmqha's own has; what broken requests are answered with says what is wrong with them.
+# Exceptions that only bugs of rmqha raise. Answers to broken requests describe the error in the request.
 SLIPS = re.compile(r"^(AttributeError|TypeError|KeyError|IndexError|NameError|UnboundLocalError|AssertionError|"
                    r"RecursionError|MemoryError|ZeroDivisionError|UnicodeEncodeError|UnicodeDecodeError|OverflowError|"
                    r"struct\.error|RuntimeError|BufferError|ValueError|OSError|NotImplementedError)\b")
@@ -287,18 +290,19 @@ CLOSED, NOTHING = "closed", "no answer"
 
 @dataclass
 class Found:
-    """What went wrong, with what it takes to see it again."""
+    """The faults found, with the data to reproduce them."""
 
     faults: list[str] = field(default_factory=list)
     outcomes: Counter = field(default_factory=Counter)
 
 
 def calls_of(server: str, servers: Servers) -> list[Call]:
-    """Each call of each code, its placeholders filled."""
+    """Return each call of each code, with its placeholders filled in."""
     calls = []
     for code in BROKER_CODES if server == BROKER else NAMESRV_CODES:
         for case in cases_of(code):
-            number = len(calls) % 50  # not too many topics and groups are made
+            # Limits the number of topics and groups.
+            number = len(calls) % 50
             fields = {name: servers.filled(value, number) for name, value in (case.fields or {}).items()}
             body = servers.filled(case.body.decode(), number).encode() if case.body[:1] == b"{" else case.body
             head = {"code": code.number, "language": "JAVA", "version": 409, "flag": 0, "extFields": fields}
@@ -307,14 +311,14 @@ def calls_of(server: str, servers: Servers) -> list[Call]:
 
 
 def probe(server: str, opaque: int) -> bytes:
-    """A right request."""
+    """Return a valid request."""
     if server == NAMESRV:
         return frame(header(GET_BROKER_CLUSTER_INFO, opaque))
     return frame(header(GET_MAX_OFFSET, opaque, topic=TOPIC, queueId=0))
 
 
 class Target:
-    """One port; `try_one` sends an input and says what came of it."""
+    """One port. `try_one` sends an input and returns its outcome."""
 
     def __init__(self, name: str, address: str, fuzzer: Fuzzer):
         self.name = name
@@ -325,7 +329,7 @@ class Target:
         self._used = 0
 
     def try_one(self, one: Input) -> str:
-        """The answer's code as text, or closed, or no answer; AssertionError when the right request is not served."""
+        """Return the response code as text, `closed`, or `no answer`. Raise AssertionError if a valid request fails."""
         client = self._connected()
         self._probe_opaque += 1
         try:
@@ -346,7 +350,7 @@ class Target:
         if self._client is None or self._used >= CONNECTION_INPUTS:
             self.close()
             self._client = RawClient(self.address, ANSWER_S)
-            self._client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # two writes, and then an answer
+            self._client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # two writes before an answer
             self._used = 0
         self._used += 1
         return self._client
@@ -356,50 +360,51 @@ class Target:
         while True:
             opaque, answer = client.read_frame()
             if not answer.flag & 1:
-                continue  # a call of the broker to its client
+                # a request of the broker to its client
+                continue
             if opaque == self._probe_opaque and answer.code == 0:
                 return outcome
             if opaque == one.opaque:
                 outcome = str(answer.code)
             if answer.remark and SLIPS.match(answer.remark):
-                raise AssertionError(f"answered with a slip: {answer.remark}")
+                raise AssertionError(f"answered with a bug: {answer.remark}")
 
     def _until_closed(self, client: RawClient, one: Input) -> str:
         try:
             while True:
                 _opaque, answer = client.read_frame()
                 if answer.remark and SLIPS.match(answer.remark):
-                    raise AssertionError(f"answered with a slip: {answer.remark}")
+                    raise AssertionError(f"answered with a bug: {answer.remark}")
         except (EOFError, ConnectionResetError):
             return f"half, {CLOSED}"
         finally:
             self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._client is not None:
             self._client.socket.close()
             self._client = None
 
 
 def anonymous_bytes(server: ServerProcess) -> int:
-    """Memory that is no file's."""
+    """Return the anonymous memory."""
     status = Path(f"/proc/{server.pid}/status").read_text("ascii")
     return int(re.search(r"RssAnon:\s*(\d+) kB", status)[1]) * 1024
 
 
 def held(server: ServerProcess) -> dict[str, int]:
-    """Threads, and descriptors of everything but files: each queue of a new topic has a file."""
+    """Return the counts of threads and of descriptors except files: each queue of a new topic has a file."""
     links = []
     for descriptor in Path(f"/proc/{server.pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(FileNotFoundError):  # already closed
             links.append(os.readlink(descriptor))
     return {"descriptors": sum(not link.startswith("/") for link in links),
             "threads": psutil.Process(server.pid).num_threads()}
 
 
 def slips_in_logs(folder: Path) -> list[str]:
-    """Last lines of the stacks in a server's logs, and of threads that died."""
+    """Return the last lines of bugs' stacks in a server's logs, and of threads that died."""
     found = []
     for log in [*folder.rglob("*.log"), *folder.glob("*.out")]:
         inside = False
@@ -415,7 +420,7 @@ def slips_in_logs(folder: Path) -> list[str]:
 
 
 def stocked(kind: str, folder: Path, nodes: list) -> Servers:
-    """A name server and a broker of `kind` that hold what the calls speak of."""
+    """Return a name server and a broker of `kind` with the data that the calls use."""
     namesrv = NamesrvNode(kind, folder / "namesrv")
     nodes.append(namesrv)
     namesrv.start()
@@ -428,7 +433,7 @@ def stocked(kind: str, folder: Path, nodes: list) -> Servers:
 
 
 def fuzz(servers: Servers, inputs: int, seed: int, limit_bytes: int, tell=lambda text: None) -> Found:
-    """Send `inputs` to broker and name server, two thirds to the former, and look at what they leave."""
+    """Send `inputs` to broker and name server, two thirds to the former, and check what remains."""
     found = Found()
     good = GoodClient(servers.broker.address)
     targets = [Target(name, address, Fuzzer(calls_of(name, servers), seed + number)) for number, (name, address) in
@@ -481,7 +486,7 @@ def _check_server(server: ServerProcess, held_before: dict[str, int], bytes_befo
 
 
 def main() -> int:
-    """Run it."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.remoting", description=__doc__)
     parser.add_argument("--inputs", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=int(time.time()))

@@ -1,4 +1,4 @@
-"""A few hundred costly requests in each run of the tests, and planted faults that they must find."""
+"""A few hundred costly requests in each test run, and planted faults that they must find."""
 import sys
 
 import pytest
@@ -12,7 +12,8 @@ from tests.support.tiers import in_all, in_long
 
 SEED = 7
 INPUTS = 300
-PATIENCE_S = 1.5  # longest wait here, where others have the machine; `python -m tests.fuzz.cost` allows 0.5 s
+# The longest allowed wait here, on a busy machine; `python -m tests.fuzz.cost` allows 0.5 s.
+PATIENCE_S = 1.5
 CALLS = [Call({"code": code.number, "language": "JAVA", "version": 409, "flag": 0,
                "extFields": dict(case.fields or {})}, case.body)
          for code in BROKER_CODES + NAMESRV_CODES for case in cases_of(code) if case.what == "right"]
@@ -20,7 +21,7 @@ CALLS = [Call({"code": code.number, "language": "JAVA", "version": 409, "flag": 
 
 @pytest.fixture
 def kind_of(nodes, tmp_path):
-    """Makes a stocked name server and a broker with a fault."""
+    """Yield a function that makes a name server with data and a broker with a fault."""
     kinds = []
 
     def make(fault: str, acl: bool = False) -> Kind:
@@ -33,7 +34,7 @@ def kind_of(nodes, tmp_path):
 
 @in_all
 @pytest.mark.parametrize("acl", [False, True], ids=["open", "acl"])
-def test_costly_requests_make_nobody_wait_and_leave_nothing(kind_of, acl):
+def test_costly_requests_delay_no_other_client_and_leak_nothing(kind_of, acl):
     report = measure([kind_of("none", acl)], range(INPUTS), SEED, slack_mib=128, more_s=PATIENCE_S)
     assert not report.faults, "\n".join(report.faults)
     assert all(told.questions > 50 for told in report.told.values())
@@ -45,7 +46,7 @@ def test_costly_requests_make_nobody_wait_and_leave_nothing(kind_of, acl):
 @pytest.mark.parametrize("fault, is_guilty", [
     pytest.param("sleep", lambda one: b"1000000" in one.data, marks=in_long),
     pytest.param("quadratic", lambda one: one.data.count(b",") > 10_000)], ids=["sleep", "quadratic"])
-def test_planted_slow_path_is_found_and_its_input_named(kind_of, fault, is_guilty):
+def test_planted_slow_path_is_found_and_its_input_is_named(kind_of, fault, is_guilty):
     kind = kind_of(fault)
     report = measure([kind], range(INPUTS), SEED)
     assert any("the bystander of the rmqha broker waited" in one for one in report.faults), report.faults
@@ -67,13 +68,13 @@ def test_planted_leak_is_found(kind_of, monkeypatch, fault, found):
     assert any(one.startswith(found) for one in report.faults), report.faults
 
 
-def test_input_is_made_from_its_number_alone():
+def test_input_depends_only_on_seed_and_number():
     one, two = CostInputs(CALLS, 5), CostInputs(CALLS, 5)
     assert [one.input(number) for number in range(30)] == [two.input(number) for number in reversed(range(30))][::-1]
     assert one.input(3) != CostInputs(CALLS, 6).input(3)
 
 
-def test_inputs_are_of_all_sizes_and_codes_and_fit_a_frame():
+def test_inputs_have_all_sizes_and_codes_and_fit_into_a_frame():
     inputs = [CostInputs(CALLS, 1).input(number) for number in range(600)]
     assert max(len(one.data) for one in inputs) > MIB and all(len(one.data) <= MAX_FRAME for one in inputs)
     assert sum(len(one.data) < 8192 for one in inputs) > 200
@@ -90,11 +91,11 @@ def test_signed_calls_keep_their_signature():
 
 @pytest.mark.parametrize("rests, grown", [
     ([10, 50, 50, 50, 50, 50, 50, 50], 0), ([0, 0, 0, 0, 10, 20, 30, 40], 30), ([1, 1, 1, 1, 5, 90, 5, 5], 0), ([], 0)])
-def test_growth_is_that_of_the_second_half_without_peaks(rests, grown):
+def test_growth_is_measured_in_the_second_half_without_peaks(rests, grown):
     assert growth(rests) == pytest.approx(grown)
 
 
-def test_what_the_machine_delayed_is_not_the_servers():
+def test_delays_of_the_machine_do_not_count_for_the_server():
     assert Wait("rmqha broker", "send", 0.0, 2.0, 1.7).own == pytest.approx(0.3)
     delays, cpu = run_delays_and_cpu(1)
     assert delays and cpu >= 0 and own_delay() >= 0
@@ -102,5 +103,5 @@ def test_what_the_machine_delayed_is_not_the_servers():
     assert delay_between({"8": 8.5}, later) == pytest.approx(sum(sorted([*range(1, 9), 0.5])[-ON_THE_WAY:]))
 
 
-def test_frame_of_a_call_is_what_the_server_reads():
+def test_frame_of_a_call_is_read_by_the_server():
     assert framed(CALLS[0])[:4] == (len(framed(CALLS[0])) - 4).to_bytes(4, "big")

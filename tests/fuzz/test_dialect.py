@@ -1,4 +1,4 @@
-"""No text of fastjson's dialect costs much more for a byte than others; its grammar and readers here are whole."""
+"""Texts of fastjson's dialect have similar costs per byte; the tests' grammar and readers are complete."""
 import ast
 import dis
 import inspect
@@ -36,15 +36,18 @@ from tests.support.sources import ROOT
 from tests.support.tiers import in_all
 from tests.support.watch import calls_of
 
-# No text of fastjson's dialect costs much more for a byte than others: counted in calls, which no machine changes.
+# No text of fastjson's dialect costs much more per byte than others, counted in calls, which do not depend on the
+# machine.
 
-TIMES = 5  # of the median, that a text may cost for a byte; less than in a campaign, whose texts are longer
+# The allowed cost per byte as a multiple of the median; lower than in a campaign, whose texts are longer.
+TIMES = 5
 SIZE = 800
-SOME = ALL[::13]  # no divisor of the number of productions, or of shapes
+# 13 divides neither the number of productions nor of shapes.
+SOME = ALL[::13]
 
 
 class CountedObject(FrozenObject):
-    """As its class; each look at what it holds is a call, also those that C makes."""
+    """A FrozenObject with counted calls: each access to its contents is a call, even from C."""
 
     __hash__ = FrozenObject.__hash__
 
@@ -56,7 +59,7 @@ class CountedObject(FrozenObject):
 
 
 class CountedList(FrozenList):
-    """Likewise."""
+    """A FrozenList with counted calls."""
 
     __hash__ = FrozenList.__hash__
 
@@ -71,7 +74,8 @@ class CountedList(FrozenList):
 def counted(monkeypatch):
     monkeypatch.setattr(fastjson, "FrozenObject", CountedObject)
     monkeypatch.setattr(fastjson, "FrozenList", CountedList)
-    monkeypatch.setattr(fastjson, "_FREE_COPIES", 0)  # a fixed number is much for texts as short as these
+    # A fixed number is too large for texts as short as these.
+    monkeypatch.setattr(fastjson, "_FREE_COPIES", 0)
 
 
 def costs_of(reader: str, texts=ALL) -> dict[str, float]:
@@ -83,20 +87,20 @@ def costs_of(reader: str, texts=ALL) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_each_text_costs_about_the_same_for_a_byte(counted, reader):
+def test_texts_cost_about_the_same_per_byte(counted, reader):
     assert costly(costs_of(reader, SOME), TIMES) == []
 
 
 @pytest.mark.parametrize("planted", [
     lambda one: hash(frozenset(map(repr, one.items()))), lambda one: hash(repr(sorted(one, key=repr)))],
     ids=["text of the items", "text of the names"])
-def test_planted_hash_of_all_levels_is_found(counted, monkeypatch, planted):
+def test_planted_recursive_hash_is_found(counted, monkeypatch, planted):
     monkeypatch.setattr(CountedObject, "__hash__", planted)
     found = costly(costs_of("any value", SOME), TIMES)
     assert any("key" in one for one in found), found
 
 
-def test_every_production_stands_in_every_other_one():
+def test_every_production_is_nested_in_every_other():
     names = [one.name for one in ALL]
     for outer in PRODUCTIONS:
         for inner in PRODUCTIONS:
@@ -104,7 +108,7 @@ def test_every_production_stands_in_every_other_one():
         assert sum(name.startswith("wide: ") and name.endswith(f" as {outer}") for name in names) >= len(LEAVES)
 
 
-def test_most_texts_are_read_and_grow():
+def test_most_texts_are_accepted_and_grow():
     read = 0
     right = [one for one in ALL if not one.name.startswith("token") and not any(what in one.name for what in BROKEN)]
     for one in right[::7]:
@@ -119,18 +123,18 @@ def test_most_texts_are_read_and_grow():
     assert drawn(random.Random(3), 100) == drawn(random.Random(3), 100)
 
 
-# The grammar and the readers of the campaign are whole: compared with the parser's lines and the servers' sources.
+# The grammar and the readers of the campaign are complete: they are compared with the parser's lines and the servers.
 
-# What writes is in the same module, and no stranger reaches it.
+# Functions that write are in the same module, and strangers cannot reach them.
 WRITERS = {"dumps", "WrittenEntries", "entry_text", "quote", "quote_ascii", "java_double", "_escape", "json_fields",
            "_Writer"}
 SERVERS = ("broker/processor", "broker/client", "namesrv", "controller", "acl")
-# Of these a broker's store or its own answers are read, and no request.
+# These read a broker's store or its own answers, not requests.
 NOT_OF_REQUESTS = {"KVConfigSerializeWrapper"}
 
 
 def codes_of(module: types.ModuleType) -> list[types.CodeType]:
-    """The code of all functions of a module."""
+    """Return the code objects of all functions of a module."""
     found = []
     for name, value in vars(module).items():
         if name in WRITERS:
@@ -142,13 +146,13 @@ def codes_of(module: types.ModuleType) -> list[types.CodeType]:
 
 
 def lines_of(code: types.CodeType) -> set[int]:
-    """Those that run when the function is called."""
+    """Return the lines that run when the function is called."""
     return {line for _, line in dis.findlinestarts(code) if line is not None and line > code.co_firstlineno}
 
 
 @pytest.fixture(scope="module")
 def whole_dialect_drawn():
-    """(lines that have run by code, errors, what came in which state) of all texts."""
+    """Return (lines run by code object, errors, tokens by parser state) of all texts."""
     lines: dict[types.CodeType, set[int]] = {code: set() for code in codes_of(fastjson)}
     errors, states = set(), set()
     original = fastjson._Parser.take
@@ -186,14 +190,15 @@ def whole_dialect_drawn():
 @in_all
 def test_every_line_of_the_parser_is_reached(whole_dialect_drawn):
     lines, _, _ = whole_dialect_drawn
-    elsewhere = {"brief", "__len__"}  # of errors of the readers behind the parser
+    # for errors of the readers after the parser
+    elsewhere = {"brief", "__len__"}
     missed = [f"{Path(code.co_filename).name}:{line}" for code, reached in lines.items()
               if code.co_name not in elsewhere for line in sorted(lines_of(code) - reached)]
     assert missed == []
 
 
 def messages_of(module: types.ModuleType) -> list[str]:
-    """The longest fixed part of each refusal's text."""
+    """Return the longest fixed part of each error message."""
     found = []
     readers = [node for node in ast.parse(inspect.getsource(module)).body if getattr(node, "name", "") not in WRITERS]
     for node in chain.from_iterable(map(ast.walk, readers)):
@@ -207,7 +212,7 @@ def messages_of(module: types.ModuleType) -> list[str]:
 
 
 @in_all
-def test_every_refusal_is_met(whole_dialect_drawn):
+def test_every_error_is_reached(whole_dialect_drawn):
     _, errors, _ = whole_dialect_drawn
     messages = messages_of(fastjson)
     assert len(messages) > 6
@@ -215,14 +220,14 @@ def test_every_refusal_is_met(whole_dialect_drawn):
 
 
 @in_all
-def test_every_token_comes_wherever_one_may_come(whole_dialect_drawn):
+def test_every_token_occurs_in_every_state(whole_dialect_drawn):
     _, _, states = whole_dialect_drawn
     tokens = [*((1, token) for token in "{}[],:"), *((kind, "") for kind in range(2, 7))]
     assert [(state, token) for state in range(4) for token in tokens if (state, *token) not in states] == []
 
 
 def decoded_by_servers() -> tuple[set[str], set[str]]:
-    """(classes of bodies, classes of headers) that the servers' sources decode of requests."""
+    """Return (classes of bodies, classes of headers) that the servers' sources decode from requests."""
     bodies, headers = set(), set()
     for folder in SERVERS:
         for file in sorted((Path(ROOT) / "rmqha" / folder).rglob("*.py")):
@@ -241,7 +246,7 @@ def decoded_by_servers() -> tuple[set[str], set[str]]:
     return bodies - {"cls", "kind"}, headers
 
 
-def test_every_body_and_header_that_a_server_decodes_has_readers():
+def test_every_decoded_body_and_header_has_readers():
     bodies, headers = decoded_by_servers()
     assert len(bodies) > 9 and len(headers) > 40
     assert bodies - {getattr(cls, "__name__", "") for cls in BODIES} - {"list[str]"} <= NOT_OF_REQUESTS
@@ -260,16 +265,16 @@ def test_places_of_a_type_are_its_fields_elements_and_keys():
 
 
 @pytest.mark.parametrize("quote, kind", [("", dict[int, int]), ("'", dict[int, int]), ('"', dict[int, int])])
-def test_many_keys_that_collide_are_refused_and_few_are_not(quote, kind):
+def test_many_colliding_keys_are_refused_and_few_are_accepted(quote, kind):
     def text(walkers):
         return "{" + ",".join(f"{quote}{key}{quote}:1" for key in colliding(8192, walkers)) + "}"
 
-    with pytest.raises(FastjsonError, match="keys of an object beyond 16 bits"):
+    with pytest.raises(FastjsonError, match="numeric keys beyond 16 bits in one object"):
         remoting_serializable.decode(kind, text(None).encode())
     assert len(remoting_serializable.decode(kind, text(FEW).encode())) == 8192 * 2 // 3
 
 
-def test_files_may_have_any_number_of_keys():
+def test_files_may_have_any_number_of_colliding_keys():
     keys = colliding(8192)
     assert fastjson.loads("{" + ",".join(f"{key}:1" for key in keys) + "}") == dict.fromkeys(keys, 1)
 
@@ -282,7 +287,7 @@ def test_set_of_many_numbers_is_refused():
 
 
 def probes(keys: list[int], size: int) -> int:
-    """Places that a dict of `size` places looks at for these, in this order."""
+    """Return the number of places that a dict of `size` places probes for these keys, in this order."""
     taken, count, mask = set(), 0, size - 1
     for key in keys:
         left, place = key, key & mask
@@ -295,7 +300,7 @@ def probes(keys: list[int], size: int) -> int:
     return count
 
 
-def test_numbers_that_collide_are_looked_for_at_many_places():
+def test_colliding_numbers_probe_many_places():
     keys = colliding(1024)
     assert len(set(keys)) == len(keys) == 682
     assert probes(keys, 1024) > 20 * len(keys) > 5 * probes(list(range(682)), 1024)
@@ -314,7 +319,7 @@ def quick(data: bytes) -> object:
     return sum(number for _ in range(len(data)) for number in range(30))
 
 
-def test_campaign_names_what_costs_most_and_counts_nothing_that_is_fixed_or_not_parsed():
+def test_campaign_names_the_costliest_and_ignores_fixed_costs_and_unparsed_texts():
     def late(data: bytes) -> object:
         sum(range(100_000))
         return quick(data)
@@ -329,7 +334,7 @@ def test_campaign_names_what_costs_most_and_counts_nothing_that_is_fixed_or_not_
     assert any("costly" in line and "slow" in line for line in lines), lines
 
 
-def test_campaign_reads_as_many_as_it_is_asked_and_ends_in_time(monkeypatch):
+def test_campaign_does_the_requested_readings_and_ends_in_time(monkeypatch):
     logging.getLogger("RocketmqRemoting").addHandler(logging.NullHandler())
     campaign = Campaign(3)
     campaign.run(200)
@@ -338,13 +343,13 @@ def test_campaign_reads_as_many_as_it_is_asked_and_ends_in_time(monkeypatch):
     campaign.run(10_000, seconds_max=-1)
     assert len(campaign.readings) == 200
     monkeypatch.setattr(sys, "argv", ["dialect", "--inputs", "50", "--seed", "1", "--seconds-max", "-1"])
-    with pytest.raises(ValueError):  # nothing was read in no time
+    with pytest.raises(ValueError):  # no readings in no time
         dialect.main()
 
 
-def test_references_of_a_short_text_copy_little():
+def test_references_in_a_short_text_copy_little():
     text = '{"a":[%s1],"b":[%s]}'
     numbers, reference = "1," * 200, '{"$ref":"$.a"}'
     assert fastjson.loads(text % (numbers, f"{reference},{reference}"))["b"] == [[1] * 201] * 2
-    with pytest.raises(FastjsonError, match="references to more than the text holds"):
+    with pytest.raises(FastjsonError, match="references expand to too many values"):
         fastjson.loads(text % (numbers, ",".join([reference] * 4)))

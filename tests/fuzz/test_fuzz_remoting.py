@@ -1,4 +1,4 @@
-"""Broken requests at the main ports, and strangers at each of the other doors of a cluster."""
+"""Broken requests at the main ports, and strangers at all other doors of a cluster."""
 import struct
 import sys
 
@@ -10,7 +10,7 @@ from tests.fuzz.remoting import MAX_FRAME, MIB, Call, Fuzzer, Input, framed, fuz
 from tests.interop.request_code_cases import BROKER, NAMESRV
 from tests.support.tiers import in_all, in_long
 
-# A few thousand broken requests in each run of the tests; `python -m tests.fuzz.remoting` sends any number of them.
+# A few thousand broken requests in each test run; `python -m tests.fuzz.remoting` sends any number.
 
 INPUTS = 5_000
 SEED = 49
@@ -18,7 +18,7 @@ HEADER = {"code": 105, "language": "JAVA", "version": 409, "flag": 0, "extFields
 CALLS = [Call(HEADER, b"x")]
 
 
-def test_broken_requests_leave_name_server_and_broker_well(nodes, tmp_path):
+def test_broken_requests_leave_name_server_and_broker_healthy(nodes, tmp_path):
     servers = stocked("rmqha", tmp_path, nodes)
     found = fuzz(servers, INPUTS, SEED, 64 * MIB)
     servers.close()
@@ -33,7 +33,7 @@ def test_same_seed_gives_the_same_inputs():
     assert [one.next() for _ in range(200)] == [two.next() for _ in range(200)]
 
 
-def test_some_inputs_are_right_and_others_wrong_in_many_ways():
+def test_some_inputs_are_valid_and_others_invalid_in_many_ways():
     fuzzer = Fuzzer(CALLS, 1)
     inputs = [fuzzer.next() for _ in range(2000)]
     assert 50 < sum(not one.mutations for one in inputs) < 400
@@ -45,7 +45,7 @@ def test_some_inputs_are_right_and_others_wrong_in_many_ways():
     (framed(CALLS[0]), True), (framed(CALLS[0]) * 2, True), (framed(CALLS[0])[:-1], False), (b"\0\0\0", False),
     (struct.pack(">i", -1), True), (struct.pack(">i", MAX_FRAME - 3), True), (struct.pack(">i", MAX_FRAME - 4), False),
 ])
-def test_inputs_that_a_server_waits_behind_are_known(data, complete):
+def test_incomplete_inputs_are_recognized(data, complete):
     assert Input(data, [], 1).is_complete == complete
 
 
@@ -58,7 +58,7 @@ def test_stacks_and_dead_threads_in_logs_are_found(tmp_path):
     assert slips_in_logs(tmp_path) == ["broker.log: TypeError: no", "broker.out: Exception in thread Thread-1:"]
 
 
-# The doors of a cluster beside the main ports: the bystander and strangers ask at each, and faults are found.
+# The other doors of a cluster: the bystander and strangers use each of them, and faults are found.
 
 COST_DOORS_SEED = 7
 PATIENCE_S = 1.5  # as in test_cost
@@ -67,7 +67,7 @@ DOORS = {BROKER, NAMESRV, FAST, HA, CONTROLLER, CONSOLE, METRICS}
 
 @pytest.fixture
 def kind_of(nodes, tmp_path):
-    """Makes a cluster with all doors, whose broker has a fault."""
+    """Yield a function that makes a cluster with all doors, whose broker has a fault."""
     pytest.importorskip("uvicorn"), pytest.importorskip("prometheus_client")
     kinds = []
 
@@ -83,7 +83,7 @@ def kind_of(nodes, tmp_path):
 @in_all
 @pytest.mark.parametrize("how", [
     {"tls": True, "acl": True}, pytest.param({}, marks=in_long)], ids=["TLS and access control", "open"])
-def test_every_door_is_asked_by_strangers_and_bystanders_and_makes_nobody_wait(kind_of, how):
+def test_strangers_at_every_door_delay_no_bystander(kind_of, how):
     report = measure([kind_of("none", **how)], range(220), COST_DOORS_SEED, slack_mib=128, more_s=PATIENCE_S)
     assert not report.faults, "\n".join(report.faults)
     assert {name.removeprefix("rmqha ") for name in report.told} == DOORS
@@ -101,7 +101,7 @@ def test_planted_slow_path_of_a_door_is_found(kind_of, fault, door):
 
 
 @pytest.mark.parametrize("door", [HA, METRICS, CONSOLE, CONTROLLER])
-def test_inputs_of_a_door_are_many_and_made_from_their_number(door):
+def test_inputs_of_a_door_vary_and_depend_only_on_their_number(door):
     inputs = [inputs_at(door, COST_DOORS_SEED).input(number) for number in range(200)]
     assert inputs[17] == inputs_at(door, COST_DOORS_SEED).input(17) != inputs_at(door, COST_DOORS_SEED + 1).input(17)
     assert len({one.data for one in inputs}) > 100 and max(len(one.data) for one in inputs) > COST_DOORS_MIB // 8

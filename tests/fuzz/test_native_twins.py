@@ -1,6 +1,6 @@
-"""The compiled functions beside their twins, some thousand inputs each.
+"""The compiled functions and their twins in Python, with some thousand inputs each.
 
-`python -m tests.fuzz.native_sanitizers` gives them any number, and looks for accesses outside of their buffers.
+`python -m tests.fuzz.native_sanitizers` gives them any number, and detects accesses outside of their buffers.
 """
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ INPUTS = 2_000
 
 
 @pytest.mark.parametrize("source", TARGETS)
-def test_compiled_functions_say_what_their_twins_say(source):
+def test_compiled_functions_agree_with_their_twins(source):
     module, make = TARGETS[source]
     compiled = pytest.importorskip(module, reason="no C compiler was there at the install")
     outcomes = feed(make(compiled), INPUTS, 50)
@@ -27,12 +27,12 @@ def test_each_source_is_fed():
     assert sorted(TARGETS) == sorted(str(source.relative_to(ROOT)) for source in (ROOT / "rmqha/native").glob("*.c"))
 
 
-def test_inputs_of_one_seed_are_the_same():
+def test_same_seed_gives_the_same_native_inputs():
     one, two = Inputs(7), Inputs(7)
     assert [one.changed(b"some bytes", 0.9) for _ in range(99)] == [two.changed(b"some bytes", 0.9) for _ in range(99)]
 
 
-def test_difference_from_the_twin_is_found():
+def test_difference_from_a_twin_is_found():
     def off_by_one(*arguments):
         count, *rest = bulk_python.walk(*arguments)
         return (count + (count > 2), *rest)

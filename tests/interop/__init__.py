@@ -1,1 +1,1 @@
-"""rmqha beside the real RocketMQ 4.9, and whole rmqha processes under faults."""
+"""Tests of rmqha together with the real RocketMQ 4.9, and of whole rmqha processes under faults."""

@@ -1,4 +1,4 @@
-"""Requests of many kinds, for whom they are tried, and where the original lets pass what rmqha denies."""
+"""Requests of many kinds, the accounts that try them, and those that the original allows and rmqha denies."""
 import json
 import struct
 import time
@@ -8,26 +8,26 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 
 def send_fields(topic: str) -> dict[str, object]:
-    """SEND_MESSAGE (10) as a Java producer fills it."""
+    """Return the fields of SEND_MESSAGE (10) as a Java producer fills them."""
     return {"producerGroup": "acl-producer", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 1,
             "queueId": 0, "sysFlag": 0, "bornTimestamp": int(time.time() * 1000), "flag": 0, "properties": "",
             "reconsumeTimes": 0, "unitMode": "false", "maxReconsumeTimes": 16, "batch": "false"}
 
 
 def send_v2_fields(topic: str, group: str, batch: bool = False) -> dict[str, object]:
-    """SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320)."""
+    """Return the fields of SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320)."""
     return {"a": group, "b": topic, "c": "TBW102", "d": 1, "e": 0, "f": 0, "g": int(time.time() * 1000), "h": 0,
             "i": "", "j": 0, "k": "false", "l": 16, "m": str(batch).lower()}
 
 
 def batch_body() -> bytes:
-    """A batch of one message."""
+    """Return the body of a batch of one message."""
     body = b"of a batch"
     return struct.pack(f">iiiii{len(body)}sh", 22 + len(body), 0, 0, 0, len(body), body, 0)
 
 
 def heartbeat(group: str, topic: str) -> bytes:
-    """A consumer's heartbeat."""
+    """Return the body of a consumer's heartbeat."""
     return json.dumps({
         "clientID": "127.0.0.1@acl", "producerDataSet": [{"groupName": "acl-producer"}],
         "consumerDataSet": [{
@@ -38,13 +38,13 @@ def heartbeat(group: str, topic: str) -> bytes:
 
 
 def pull_fields(topic: str, group: str) -> dict[str, object]:
-    """PULL_MESSAGE (11) of a queue that is not there: what is found in others depends on the moment."""
+    """Return the fields of PULL_MESSAGE (11) of a queue that does not exist. Pulls of other queues depend on timing."""
     return {"consumerGroup": group, "topic": topic, "queueId": 7, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 4,
             "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0, "expressionType": "TAG"}
 
 
 def topic_requests(topic: str) -> dict[str, tuple[int, dict, bytes]]:
-    """Name -> (code, fields, body) of what is done with a topic."""
+    """Return name -> (code, fields, body) of the requests on a topic."""
     return {
         f"send {topic}": (10, send_fields(topic), b"x"),
         f"send v2 {topic}": (310, send_v2_fields(topic, "acl-producer"), b"x"),
@@ -54,7 +54,7 @@ def topic_requests(topic: str) -> dict[str, tuple[int, dict, bytes]]:
 
 
 def group_requests(topic: str, group: str) -> dict[str, tuple[int, dict, bytes]]:
-    """Name -> (code, fields, body) of what is done with a group, and a topic beside it."""
+    """Return name -> (code, fields, body) of the requests on a group, some of which also name a topic."""
     return {
         f"pull {topic} {group}": (11, pull_fields(topic, group), b""),
         f"heartbeat {group} {topic}": (34, {}, heartbeat(group, topic)),
@@ -71,7 +71,7 @@ def group_requests(topic: str, group: str) -> dict[str, tuple[int, dict, bytes]]
 
 
 def broker_requests() -> dict[str, tuple[int, dict, bytes]]:
-    """Name -> (code, fields, body) of what concerns the broker."""
+    """Return name -> (code, fields, body) of the requests on the broker."""
     return {
         "send v2 trace": (310, send_v2_fields(TRACE_TOPIC, "acl-producer"), b"x"),
         "pull trace": (11, pull_fields(TRACE_TOPIC, "aliceGroup"), b""),
@@ -95,7 +95,7 @@ def broker_requests() -> dict[str, tuple[int, dict, bytes]]:
 
 
 def denied_by_rmqha_only(topic: str, group: str) -> dict[str, tuple[int, dict, bytes]]:
-    """Name -> (code, fields, body) of what the original lets accounts do that own nothing of it."""
+    """Return name -> (code, fields, body) of the requests that the original allows to accounts without permission."""
     return {
         f"batch {topic}": (320, send_v2_fields(topic, "acl-producer", True), batch_body()),
         f"send v1 retry {group}": (10, send_fields(RETRY + group), b"x"),

@@ -1,4 +1,4 @@
-"""A broker of each kind that the tests of clients share for the whole run: starting a JVM takes seconds."""
+"""Brokers of each kind that the tests of clients share for the whole run, because starting a JVM takes seconds."""
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -8,7 +8,7 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 
 @pytest.fixture(scope="session")
 def client_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], BrokerNode]]:
-    """client_broker(kind) -> a running broker with its own rmqha name server, a trace topic, and short delays.
+    """Yield client_broker(kind) -> a running broker with its own rmqha name server, a trace topic and short delays.
 
     Its pool for queries has one thread and one place in its queue.
     """

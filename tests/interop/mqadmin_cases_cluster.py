@@ -1,9 +1,9 @@
-"""Commands of the packages topic, broker, cluster, namesrv, stats, offset and export."""
+"""Cases of mqadmin commands in the packages topic, broker, cluster, namesrv, stats, offset and export."""
 import re
 
 from tests.support.mqadmin import Command, case
 
-# What rmqha has beyond 4.9: settings, most of them 5.x's, and what a broker tells of replication.
+# rmqha's additions to 4.9: settings, most of them from 5.x, and a broker's counters of replication.
 OWN_SETTINGS = {
     "allAckInSyncStateSet", "asyncLearner", "brokerElectionPriority", "brokerHeartbeatInterval",
     "checkSyncStateSetPeriod", "configBlackList", "controllerAddr", "controllerHeartBeatTimeoutMills",
@@ -17,9 +17,10 @@ OWN_SETTINGS = {
     "metricsNames", "metricsPort", "minInSyncReplicas",
     "preallocateMappedFile", "stallWatchMs", "syncFromLastFile", "totalReplicas",
 }
-OWN_COUNTERS = "ha"  # how their names begin
-# Where the servers stand, and what is of one moment. Java's earliestMessageTimeStamp (and with it the hours of
-# clusterList) is -1 until its log holds twice the size of the largest message.
+# The prefix of their names.
+OWN_COUNTERS = "ha"
+# The servers' paths, and values that change all the time. Java's earliestMessageTimeStamp, and with it the hours of
+# clusterList, is -1 until its log holds twice the size of the largest message.
 PLACES = {"rocketmqHome", "configStorePath", "kvConfigPath", "storePathRootDir", "storePathCommitLog", "listenPort",
           "haListenPort"}
 OF_A_MOMENT = {
@@ -31,26 +32,27 @@ OF_A_MOMENT = {
 }
 VERSION = (r"V4_9_[78]", "V4_9_x")
 METRICS = (r'("\w*(?:[nN]ormalInTps|[nN]ormalOutTps|DiskRatio|messageAverageSize)"): [^,\n]*', r"\1: <moment>")
-# Rows of both groups have those of the last minute, and later those of whole ten minutes; a tick may lie between them.
+# The rows of both groups have the last minute's numbers, and later those of ten whole minutes. A tick may fall between
+# the two rows.
 _COUNTED = {"until": r"(?s)(?: {13}12 {13}12\b.*){2}", "until_ms": 720_000}
 RATES = (r"\d+\.\d\d(?= )", "<rate>")
 
 
 def settings(text: str) -> str:
-    """Lines `key = value` without rmqha's own keys, and without the values that are places."""
+    """Return the lines `key = value` without rmqha's own keys and without the values that are paths."""
     lines = [line for line in text.splitlines() if line.partition(" ")[0] not in OWN_SETTINGS]
     return "\n".join(f"{line.partition('=')[0]}= <place>" if line.partition(" ")[0] in PLACES else line
                      for line in lines)
 
 
 def load(text: str) -> str:
-    """Lines of clusterList with the same widths, without the numbers of a moment: rates, waits, hours, space."""
+    """Return the lines of clusterList with equal widths, without the numbers that vary: rates, waits, hours, space."""
     return re.sub(r"(?m) +\d+\.\d\d\(\d+,\d+ms\)| +\d+ +[\d.]+ \d\.\d{4}$", lambda found: "<load>".rjust(
         len(found[0]) if "ms" in found[0] else 0), text)
 
 
 def runtime(text: str) -> str:
-    """Lines `[address] key : value` without rmqha's own keys, and without the values of a moment."""
+    """Return the lines `[address] key : value` without rmqha's own keys and without the values that vary."""
     lines = []
     for line in text.splitlines():
         line = re.sub(r"commitLogDiskRatio_\S+:.*", "commitLogDiskRatio_<place>: <moment>", line)
@@ -61,7 +63,7 @@ def runtime(text: str) -> str:
 
 
 ROUTE = "topicRoute -n {n} -t Made{own}"
-# Java's mqadmin prints this error and goes on; rmqha's goes on.
+# Java's mqadmin prints this error and continues; rmqha's only continues.
 NO_ORDER_CONF_YET = (r"org.apache.*CODE: 22 .*\n.*\n", "")
 CASES = [
     case(
@@ -214,7 +216,7 @@ CASES = [
     ),
     case(
         "brokerConsumeStats",
-        *[Command(f"brokerConsumeStats -n {{n}} -b {{b}}{options}", sort=True)  # groups stand as a hash table has them
+        *[Command(f"brokerConsumeStats -n {{n}} -b {{b}}{options}", sort=True)  # in a hash table's order
           for options in ("", " -l 1", " -o true -t 3000")],
     ),
     case(
@@ -341,9 +343,9 @@ OF_MANY_BROKERS = [
     ),
 ]
 
-# Java prints an account as Java prints what has no text of its own.
+# Java prints an account as it prints any object without a toString() of its own.
 ACCOUNT = (r"org.apache.rocketmq.common.PlainAccessConfig@\w+|PlainAccessConfig \[.*\]", "<account>")
-# The file's place is another in each cluster, and each change counts.
+# The path of the file is different in each cluster, and its counter grows with every change.
 FILE = (r"\S+(/conf/plain_acl.yml  )\d+ *", r"<home>\1<n> ")
 RAISED = (r"(AclException: .*), [\w.]+\(\w+\.\w+:\d+\)", r"\1, <place>")
 OF_ACCOUNTS = [

@@ -1,13 +1,15 @@
-"""Commands of the packages message, consumer, connection, producer and queue, some of topic and broker."""
+"""Cases of mqadmin commands in the packages message, consumer, connection, producer and queue, and some others."""
 import re
 
 from tests.support.mqadmin import Command, case
 
-ID = (r"(?<![0-9A-F])[0-9A-F]{32}(?:[0-9A-F]{24})?", "<id>")  # of an IPv4 or an IPv6 address
+# Message ids of an IPv4 or IPv6 host.
+ID = (r"(?<![0-9A-F])[0-9A-F]{32}(?:[0-9A-F]{24})?", "<id>")
 ANY_HOST = (r"\b\d+\.\d+\.\d+\.\d+:\d{5}\b", "<client>")
 PLACE = (r"(storeSize=|commitLogOffset=|CommitLog Offset: +)\d+", r"\1<n>")
 CLIENT_ID = (r"(\b\d+\.\d+\.\d+\.\d+@)?\b\d+#\d+\b", "<client id>")
-WHERE = (r", org\.apache\.rocketmq[\w.$]+\([\w.]+:\d+\)", "")  # the line of code that raised an error
+# The line of code that raised an error.
+WHERE = (r", org\.apache\.rocketmq[\w.$]+\([\w.]+:\d+\)", "")
 MESSAGE = (ID, ANY_HOST, PLACE, CLIENT_ID, WHERE)
 SPENT = (r"spentTimeMills=\d+", "spentTimeMills=<n>")
 RT = (r"(?m)\d+(\.\d\d)?$", "<rt>")
@@ -15,18 +17,18 @@ TPS = (r"TPS: \d+\.\d\d", "TPS: <n>")
 
 
 def tracks(text: str) -> str:
-    """What became of a message in the groups that all runs have, by the group's name."""
+    """Return the state of a message in the groups that all runs have, sorted by group."""
     head, *found = re.split(r"(?=MessageTrack \[)", text)
     return head + "\n".join(sorted(each for each in found if "=readers" in each or "=runners" in each))
 
 
 def lines_with(*words: str):
-    """Only the lines with one of some words, sorted."""
+    """Return only the lines that contain one of the words, sorted."""
     return lambda text: "\n".join(sorted(line for line in text.splitlines() if any(word in line for word in words)))
 
 
 def before_stacks(text: str) -> str:
-    """What stands before the stacks of threads, and whether there are any."""
+    """Return the text before the threads' stacks, and whether there are any stacks."""
     head, mark, stacks = text.partition("#Consumer jstack#")
     return head + mark + (" with stacks" if "TID: " in stacks else "")
 
@@ -38,12 +40,12 @@ RUNNING_INFO = (
 
 
 def queue_of(topic: str) -> str:
-    """The pattern of a running info with a queue of a topic."""
+    """Return the pattern of a running info that has a queue of the topic."""
     return f"{topic} +broker-a +0 +ProcessQueueInfo"
 
 
 def without_retries(text: str) -> str:
-    """Without the retry topic, whose queue comes to a consumer some time later."""
+    """Return the text without the retry topic, whose queue is assigned to a consumer some time later."""
     return "\n".join(line for line in text.splitlines() if "%RETRY%" not in line)
 
 
@@ -54,12 +56,12 @@ MADE = (
 
 
 def made(letter: str) -> tuple[Command, ...]:
-    """A topic of two queues of a case's own, and its route."""
+    """Create a topic of two queues for one case only, and wait for its route."""
     return tuple(Command(each.line.replace("Mine", letter), until=each.until, shown=False) for each in MADE)
 
 
 def in_queues(letter: str, *bodies: str) -> tuple[Command, ...]:
-    """Wait until the last messages of queue 0, 1, ... are in their queues."""
+    """Wait until the last messages of queues 0, 1, ... are dispatched."""
     return tuple(Command(f"printMsgByQueue -n {{n}} -t {letter}{{own}} -a {{name}} -i {queue_id} -p true -d true",
                          until=f"BODY: {body}", shown=False) for queue_id, body in enumerate(bodies))
 
@@ -260,7 +262,8 @@ CASES = [
     ),
 ]
 
-A_JAVA_CONSUMER = case(  # of the group coffee; Java's clients have themselves printed with their addresses in memory
+# Of the group coffee; Java's clients print themselves with their hash codes.
+A_JAVA_CONSUMER = case(
     "a consumer written in Java",
     Command("consumerConnection -n {n} -g coffee", masks=(ANY_HOST, CLIENT_ID), keep=("client", r"^(\S+@\S+)"),
             until="PASSIVELY"),

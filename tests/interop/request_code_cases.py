@@ -1,7 +1,7 @@
-"""Each request code, how it is called rightly, and what may be wrong: the cases of docs/reference/request-codes.md.
+"""The cases of docs/reference/request-codes.md: valid and invalid calls of every request code.
 
-`{name}` in a value stands for something that the servers under test know (a message id, an offset), `{n}` for the
-case's number, so that cases that make something do not meet each other.
+`{name}` in a value is replaced by something that the servers under test know (a message id, an offset), `{n}` by the
+number of the case, so that cases that create something do not affect each other.
 """
 import json
 import struct
@@ -15,48 +15,48 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Field:
-    """A header's field: its right value and the wrong ones, by what is wrong with them."""
+    """A header field: its valid value, and its invalid values by the kind of error."""
 
     right: str
     wrong: dict[str, str] = field(default_factory=dict)
 
 
 def text(right: str) -> Field:
-    """Any text."""
+    """Return a field that may have any text."""
     return Field(right, {"empty": ""})
 
 
 def topic(right: str = TOPIC) -> Field:
-    """A topic's name."""
+    """Return a field that is a topic's name."""
     return Field(right, {"empty": "", "unknown": "Nobody", "illegal": "../etc", "too long": "t" * 128,
                          "a system topic": "SCHEDULE_TOPIC_XXXX"})
 
 
 def group(right: str = GROUP) -> Field:
-    """A group's name."""
+    """Return a field that is a group's name."""
     return Field(right, {"empty": "", "unknown": "nobody"})
 
 
 def int32(right: object, **more: str) -> Field:
-    """A Java int."""
+    """Return a field that is a Java int."""
     return Field(str(right), {"empty": "", "no number": "one", "a fraction": "1.5", "negative": "-1",
                               "2^31 - 1": str(2**31 - 1), "2^31": str(2**31), **more})
 
 
 def int64(right: object, **more: str) -> Field:
-    """A Java long."""
+    """Return a field that is a Java long."""
     return Field(str(right), {"empty": "", "no number": "one", "negative": "-1", "2^63 - 1": str(2**63 - 1),
                               "2^63": str(2**63), **more})
 
 
 def boolean(right: str = "false") -> Field:
-    """A Java boolean."""
+    """Return a field that is a Java boolean."""
     return Field(right, {"empty": "", "no boolean": "maybe"})
 
 
 @dataclass(frozen=True)
 class Code:
-    """A request code: its header's fields and the bodies of its right and wrong calls."""
+    """A request code: its header fields, and the bodies of its valid and invalid calls."""
 
     server: str
     number: int
@@ -69,7 +69,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Case:
-    """One call; `fields` None leaves extFields out of the header."""
+    """One call. If `fields` is None, the header has no extFields."""
 
     code: Code
     what: str
@@ -80,7 +80,7 @@ class Case:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the original gives no answer; all such cases change nothing."""
+        """True if the original does not answer. No such case changes anything."""
         code = self.code
         return self.oneway or code.number == 52 or self.what == "commitOrRollback: none" or (
             code.server == NAMESRV and not code.is_served)
@@ -91,7 +91,7 @@ NO_JSON = {"no body": b"", "body of noise": NOISE, "body {}": b"{}", "body []": 
 
 
 def json_body(right: object, **wrong: object) -> dict[str, object]:
-    """`body` and `wrong_bodies` of a code whose body is JSON; `wrong` are further ones."""
+    """Return `body` and `wrong_bodies` of a code whose body is JSON, `wrong` included."""
     cut = json.dumps(right).encode()
     types = {key: [7] if not isinstance(value, list) else {"a": 7} for key, value in right.items()}
     bodies = {**NO_JSON, "body of wrong types": json.dumps(types).encode(), "body cut": cut[:-3]}
@@ -100,7 +100,7 @@ def json_body(right: object, **wrong: object) -> dict[str, object]:
 
 
 def batch_of(*bodies: bytes) -> bytes:
-    """The body of a batch of messages without properties."""
+    """Return the body of a batch of messages without properties."""
     return b"".join(struct.pack(">iiiii", 22 + len(body), 0, 0, 0, len(body)) + body + struct.pack(">h", 0)
                     for body in bodies)
 
@@ -127,7 +127,7 @@ SUBSCRIPTION = {"classFilterMode": False, "codeSet": [], "expressionType": "TAG"
 
 
 def heartbeat(client: str, consumers: list[str], producers: list[str]) -> dict[str, object]:
-    """A HeartbeatData."""
+    """Return a HeartbeatData as JSON."""
     return {"clientID": client, "producerDataSet": [{"groupName": name} for name in producers],
             "consumerDataSet": [{"groupName": name, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
                                  "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": False,
@@ -251,10 +251,10 @@ _BROKER_CODES = [
         "count": int32(3, beyond_the_limit="4097"), "withBytes": boolean()}),
 ]
 
-# Those that change something come last, so that what they leave behind is in no answer of another code.
+# Codes that change something are last, so that their effects are in no answer to another code.
 CHANGING = {10, 310, 320, 36, 324, 325, 37, 34, 35, 15, 17, 215, 25, 41, 42, 200, 207, 222, 306, 316, 329, 308, 314,
             323, 50, 51, 53, 100, 102, 103, 104, 205, 327, 216, 318}
-# After an offset for the empty group QUERY_CORRECTION_OFFSET is an exception in the original.
+# Once the empty group has an offset, QUERY_CORRECTION_OFFSET ends in an exception in the original.
 BROKER_CODES = sorted(_BROKER_CODES, key=lambda code: (code.number in CHANGING, code.number == 15))
 
 TOPICS = {"Topic{n}": {"topicName": "Topic{n}", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": False,
@@ -264,7 +264,7 @@ REGISTRATION = {"filterServerList": [], "topicConfigSerializeWrapper": {
 BROKER_FIELDS = {"brokerName": text("broker-{n}"), "brokerAddr": text("127.0.0.1:1{n}"),
                  "clusterName": text("CodesCluster"), "brokerId": int64(0)}
 KEY = {"namespace": Field("codes", {"empty": "", "unknown": "nobody"}),
-       "key": Field("key", {"empty": "", "unknown": "nobody"})}  # in the stock
+       "key": Field("key", {"empty": "", "unknown": "nobody"})}  # registered before
 
 _NAMESRV_CODES = [
     Code(NAMESRV, 100, "PUT_KV_CONFIG", {"namespace": text("codes"), "key": text("key"), "value": text("value")}),
@@ -297,7 +297,7 @@ _NAMESRV_CODES = [
 
 NAMESRV_CODES = sorted(_NAMESRV_CODES, key=lambda code: code.number in CHANGING)
 
-# Defined, and served by neither; a code that is not defined is named "unknown".
+# Defined, but served by neither server. A code that is not defined is named "unknown".
 UNSERVED = {13: "QUERY_BROKER_OFFSET", 22: "GET_TOPIC_CONFIG_LIST", 23: "GET_TOPIC_NAME_LIST",
             27: "TRIGGER_DELETE_FILES", 39: "CHECK_TRANSACTION_STATE", 40: "NOTIFY_CONSUMER_IDS_CHANGED",
             209: "SUSPEND_CONSUMER", 210: "RESUME_CONSUMER", 211: "RESET_CONSUMER_OFFSET_IN_CONSUMER",
@@ -308,7 +308,7 @@ UNSERVED = {13: "QUERY_BROKER_OFFSET", 22: "GET_TOPIC_CONFIG_LIST", 23: "GET_TOP
 
 
 def cases_of(code: Code) -> Iterator[Case]:
-    """Right, each field missing, each field wrong in each way, each body, in another header, one-way."""
+    """Yield the valid call, each field missing, each field invalid in every way, each body, another header, one-way."""
     right = {name: one.right for name, one in code.fields.items()}
     yield Case(code, "right", right, code.body)
     yield Case(code, "right, ROCKETMQ header", right, code.body, binary=True)
@@ -328,13 +328,13 @@ def cases_of(code: Code) -> Iterator[Case]:
 
 
 def unserved() -> Iterator[Code]:
-    """Codes that this server does not know: of nobody, and of the other one."""
+    """Yield the codes that this server does not know: unknown codes, and those of the other server."""
     for server, others in ((BROKER, NAMESRV_CODES), (NAMESRV, BROKER_CODES)):
         yield from (Code(server, other.number, other.name, is_served=False) for other in others)
         yield from (Code(server, number, name, is_served=False) for number, name in UNSERVED.items())
 
 
 def all_cases() -> list[Case]:
-    """Every case, in the order in which they are to be called."""
+    """Return all cases in the order in which they must be called."""
     served = [case for code in NAMESRV_CODES + BROKER_CODES for case in cases_of(code)]
     return served + [Case(code, "any call", {}) for code in unserved()]

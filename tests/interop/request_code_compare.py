@@ -1,5 +1,4 @@
-"""Calls the cases of request codes on both kinds of server, says how outcomes differ, and writes the table of what
-may."""
+"""The comparison of request codes on both kinds of server, and the page with the known differences."""
 import itertools
 import json
 import re
@@ -21,29 +20,33 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.raw_remoting import Answer, RawClient, binary_header, frame, header
 from tests.support.wait import wait_until
 
-# Calls the cases of request codes on one name server and one broker, and says how two such outcomes differ.
+# Calls of all cases on one name server and one broker, and the differences of two outcomes.
 
-ANSWER_S = 60.0  # a call that wants an answer gets it within, also on a busy machine
-QUIET_S = 1.5  # how long after the last call the server may still answer what it should not
+# The limit of an answer, also on a busy machine.
+ANSWER_S = 60.0
+# How long to wait, after the last call, for answers that the server should not send.
+QUIET_S = 1.5
 KEEP_ALIVE_EVERY = 100  # calls
 KEEP_ALIVE = 499_999  # opaque
 ONEWAY = 2
 NO_ANSWER = Answer(-1, "no answer", {}, b"")
-KEYS_ONLY = {28, 315}  # bodies whose values depend on the moment
+# Codes of bodies whose values change all the time.
+KEYS_ONLY = {28, 315}
 REPLIES = {324, 325}
-BINARY = {30003}  # its body may begin with any byte
+# The code of a body that may begin with any byte.
+BINARY = {30003}
 _ADDRESS = re.compile(r"(?:localhost)?/?127\.0\.0\.1:\d+")
 _MESSAGE_ID = re.compile(r"7F000001[0-9A-F]{8,56}")
 _TIME = re.compile(r"\b1[6-9]\d{11}\b|\b\d{4}-\d\d-\d\d#\d\d:\d\d:\d\d:\d{3}\b")
 _PATH = re.compile(r"/\S+/store/commitlog")
 _HASH = re.compile(r"@[0-9a-f]{5,8}\b")
 _EXCEPTION = re.compile(r"^(?:[a-z]+\.)+(?:[A-Z]\w*\$?)+(?:Exception|Error)\b")
-# What depends on the moment, or on the log's length.
+# Values that depend on the time or on the length of the log.
 _CLOCK_FIELDS = {"indexLastUpdateTimestamp", "indexLastUpdatePhyoffset", "bornTimestamp", "delayTime", "consumeTps"}
 
 
 def normal(text: str) -> str:
-    """Addresses, message ids, times and hashes of objects as placeholders."""
+    """Replace addresses, message ids, times and hashes of objects by placeholders."""
     for pattern, name in ((_ADDRESS, "<address>"), (_MESSAGE_ID, "<id>"), (_TIME, "<time>"), (_HASH, "@<hash>"),
                           (_PATH, "<path>")):
         text = pattern.sub(name, text)
@@ -51,12 +54,12 @@ def normal(text: str) -> str:
 
 
 def is_exception(remark: str | None) -> bool:
-    """Whether a remark is the description of an exception, Java's or Python's, with the place where it was raised."""
+    """Return whether a remark describes an exception of Java or Python, with the place where it was raised."""
     return bool(remark) and (_EXCEPTION.match(remark) is not None or remark.endswith(")") and ".py:" in remark)
 
 
 def normal_value(value: object) -> object:
-    """A JSON value whose lists are in order and whose texts are normal."""
+    """Return a JSON value with sorted lists and normalized texts."""
     if isinstance(value, dict):
         return {normal(json.dumps(key) if isinstance(key, dict) else str(key)):
                 "<clock>" if key in _CLOCK_FIELDS else normal_value(item) for key, item in value.items()}
@@ -66,7 +69,7 @@ def normal_value(value: object) -> object:
 
 
 def shape(value: object) -> object:
-    """The keys alone."""
+    """Return only the keys."""
     if isinstance(value, dict):
         return {key: shape(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -75,7 +78,7 @@ def shape(value: object) -> object:
 
 
 def body_of(body: bytes, keys_only: bool) -> object:
-    """A body to be compared: JSON as such, `key=value` lines as their keys, anything else as its length."""
+    """Return a comparable body: JSON as such, `key=value` lines as their keys, anything else as its length."""
     if not body:
         return None
     if body[:1] in b"{[":
@@ -89,7 +92,7 @@ def body_of(body: bytes, keys_only: bool) -> object:
 
 @dataclass
 class Outcome:
-    """An answer, made comparable."""
+    """An answer in comparable form."""
 
     code: int
     remark: str | None
@@ -98,7 +101,7 @@ class Outcome:
 
     @classmethod
     def of(cls, answer: Answer, case: Case) -> "Outcome":
-        """An answer without what belongs to its server and its time."""
+        """Return an answer without the parts that depend on its server or its time."""
         varying = _CLOCK_FIELDS | ({"queueOffset"} if case.code.number in REPLIES else set())
         keys_only = case.code.number in KEYS_ONLY
         fields = {name: "<clock>" if name in varying else normal_value(fastjson.loads(value))
@@ -107,7 +110,7 @@ class Outcome:
         return cls(answer.code, normal(answer.remark) if answer.remark else None, fields, body)
 
     def differences(self, other: "Outcome") -> list[str]:
-        """The parts that differ: code, remark, fields, body; `words` for two descriptions of exceptions."""
+        """Return the parts that differ: code, remark, fields, body; `words` for two descriptions of exceptions."""
         parts = [name for name in ("code", "remark", "fields", "body") if getattr(self, name) != getattr(other, name)]
         if "remark" in parts and self.code == other.code and is_exception(self.remark):
             parts[parts.index("remark")] = "words"
@@ -115,24 +118,25 @@ class Outcome:
 
 
 class Servers:
-    """A name server and a broker of one kind with a stock of topics, groups, messages and clients."""
+    """A name server and a broker of one kind with topics, groups, messages and clients."""
 
     def __init__(self, namesrv: NamesrvNode, broker: BrokerNode):
         self.namesrv = namesrv
         self.broker = broker
         self.clients = {NAMESRV: Caller(namesrv.address), BROKER: Caller(broker.address)}
         self.online = FakeConsumer(broker.address)
-        self.far = Caller(namesrv.address)  # of a broker that is not there: when it closes, that broker is gone
+        # The connection of a broker that does not exist: the broker is unregistered when it closes.
+        self.far = Caller(namesrv.address)
         self.names: dict[str, str] = {}
         self._heartbeat = json.dumps(heartbeat(CLIENT, [ONLINE], [PRODUCERS])).encode()
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         for client in (*self.clients.values(), self.online, self.far):
             client.socket.close()
 
     def stock(self) -> None:
-        """The same on both kinds."""
+        """Create the same data on both kinds."""
         client = self.clients[BROKER]
         client.create_topic(TOPIC, 4)
         for topic in ("CodesSend", "CodesBatch", "CodesGone", "CodesRoute"):
@@ -162,7 +166,7 @@ class Servers:
                        "halfOffset": str(int(answer.fields["msgId"][-16:], 16))}
 
     def _routes(self) -> None:
-        """The name server knows the broker's topics, a broker that is not there, and an entry."""
+        """Wait until the name server knows the broker's topics; register a broker that does not exist, and an entry."""
         client = self.clients[NAMESRV]
         table = {"topicConfigTable": {}, "dataVersion": {"counter": 1, "timestamp": 1}}
         body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": table}).encode()
@@ -174,22 +178,22 @@ class Servers:
         wait_until(lambda: client.request(105, topic="CodesRoute").code == 0, 60_000, "the broker is registered")
 
     def filled(self, text: str, number: int) -> str:
-        """`text` with its placeholders filled."""
+        """Return `text` with its placeholders filled in."""
         for name, value in {**self.names, "n": str(number)}.items():
             text = text.replace("{%s}" % name, value)
         return text
 
     def keep_alive(self) -> None:
-        """Say something on each connection: servers close those that are silent for two minutes."""
+        """Send something on each connection: servers close connections that are idle for two minutes."""
         self.online.send(frame(header(34, KEEP_ALIVE), self._heartbeat))
         for client in (self.clients[NAMESRV], self.far):
             client.request(106)
 
 
 def call_all(servers: list[Servers], cases: list[Case]) -> list[list[Answer]]:
-    """Call one after the other, on all servers at once; the answers of each server.
+    """Call the cases one after another, on all servers in parallel; return the answers of each server.
 
-    What the original does not answer is called at the end, and not waited for long.
+    Cases that the original does not answer are called last, and waited for only briefly.
     """
     answers: list[dict[int, Answer]] = [{} for _ in servers]
     for number, case in enumerate(cases):
@@ -212,7 +216,7 @@ def call_all(servers: list[Servers], cases: list[Case]) -> list[list[Answer]]:
 
 
 class FakeConsumer(RawClient):
-    """A consumer that notes what the broker asks of it, and answers what wants an answer."""
+    """A consumer that records the broker's requests, and answers those that expect an answer."""
 
     ANSWERS = {
         221: b'{"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"Codes"}:7}}',
@@ -222,17 +226,18 @@ class FakeConsumer(RawClient):
 
     def __init__(self, address: str):
         super().__init__(address)
-        self.asked: list[Answer] = []  # appended by the reader thread only
+        # Only the reader thread appends.
+        self.asked: list[Answer] = []
         self._reader = threading.Thread(target=self._serve, daemon=True)
 
     def begin_to_consume(self, heartbeat_body: bytes) -> None:
-        """Send the first heartbeat, and answer from then on."""
+        """Send the first heartbeat, and answer requests from then on."""
         self.send(frame(header(34, 500_000), heartbeat_body))
         self._reader.start()
         wait_until(lambda: any(answer.flag & 1 for answer in self.asked), 60_000, "the heartbeat is answered")
 
     def questions(self) -> set[tuple]:
-        """Each kind of question: code, flag, fields and body."""
+        """Return each kind of request once: code, flag, fields and body."""
         return {(asked.code, asked.flag, tuple(sorted((name, normal(text)) for name, text in asked.fields.items())),
                  json.dumps(body_of(asked.body, asked.code == 220), sort_keys=True))
                 for asked in list(self.asked) if not asked.flag & 1}
@@ -247,18 +252,20 @@ class FakeConsumer(RawClient):
                     head = {"code": 0, "language": "OTHER", "version": 409, "opaque": opaque, "flag": 1}
                     self.send(frame(json.dumps(head).encode(), self.ANSWERS[asked.code]))
         except (EOFError, OSError):
-            return  # closed: the test is over
+            # closed at the end of the test
+            return
 
 class Caller(RawClient):
-    """A connection that keeps what it is not waiting for."""
+    """A connection that keeps the answers that it is not waiting for."""
 
     def __init__(self, address: str):
         super().__init__(address)
-        self._opaques = itertools.count(500_000)  # the server's own calls have small numbers
+        # The server's own requests have small numbers.
+        self._opaques = itertools.count(500_000)
         self.kept: dict[int, Answer] = {}
 
     def begin(self, servers: Servers, number: int, case: Case) -> int:
-        """Send a case; its opaque."""
+        """Send a case, and return its opaque."""
         opaque = 1_000_000 + number
         flag = ONEWAY if case.oneway else 0
         fields = {name: servers.filled(value, number) for name, value in (case.fields or {}).items()}
@@ -275,7 +282,7 @@ class Caller(RawClient):
         return opaque
 
     def answer_to(self, opaque: int, timeout_s: float) -> Answer:
-        """The answer, NO_ANSWER when none comes in time or the peer closes."""
+        """Return the answer, or NO_ANSWER if none arrives in time or the peer closes the connection."""
         deadline = time.monotonic() + timeout_s
         while opaque not in self.kept:
             self.socket.settimeout(max(0.01, deadline - time.monotonic()))
@@ -289,11 +296,12 @@ class Caller(RawClient):
         return self.kept.pop(opaque)
 
 
-# Consumers that brokers ask: Java's on rmqha's broker, and rmqha's on Java's. Whoever asks gets the same answers.
+# Consumers that brokers send requests to: Java's at rmqha's broker, and rmqha's at Java's. Both give the same answers.
 
 QUESTIONS_TOPIC, QUESTIONS_GROUP = "CodesAsked", "codes-asked"
 LOAD = Workload(QUESTIONS_TOPIC, 11, [40])
-FIRST = 10  # of the eleven; the last one ends the consumer's job
+# Of eleven messages; the last one ends the consumer's job.
+FIRST = 10
 LONG_MS = 60_000
 
 
@@ -304,10 +312,11 @@ class Asked:
     broker: RawClient
     client_id: str
     message_id: str
-    consumed: Callable[[], int]  # messages that its listener has got, repeats counted
+    # Returns how many messages the listener has got, repeats included.
+    consumed: Callable[[], int]
 
     def ask(self, code: int, **fields: object) -> object:
-        """The JSON of a successful answer."""
+        """Send a request, and return the JSON of its successful answer."""
         answer = self.broker.request(code, **fields)
         assert answer.code == 0, answer
         return fastjson.loads(answer.body)
@@ -315,7 +324,7 @@ class Asked:
 
 @contextmanager
 def java_consumer(servers: Servers, driver: JavaDriver) -> Iterator[Asked]:
-    """The official push consumer, in the driver's JVM."""
+    """Yield the official push consumer, which runs in the driver's JVM."""
     with _filled(servers, driver) as (broker, message_id):
         namesrv = servers.namesrv.address
         job = driver.start_consume(namesrv, LOAD, QUESTIONS_GROUP)
@@ -324,7 +333,7 @@ def java_consumer(servers: Servers, driver: JavaDriver) -> Iterator[Asked]:
         taken: list[int] = []
 
         def consumed() -> int:
-            """Ends the consumer."""
+            """Stop the consumer, and return the number of messages that it consumed."""
             if not taken:
                 driver.produce(namesrv, LOAD.part(FIRST, 1), threads=1)
                 report = job.result()
@@ -336,7 +345,7 @@ def java_consumer(servers: Servers, driver: JavaDriver) -> Iterator[Asked]:
 
 @contextmanager
 def rmqha_consumer(servers: Servers, driver: JavaDriver) -> Iterator[Asked]:
-    """rmqha's push consumer, in this process."""
+    """Yield rmqha's push consumer, which runs in this process."""
     with _filled(servers, driver) as (broker, message_id):
         bodies: list[bytes] = []
 
@@ -372,86 +381,95 @@ def _client_id(broker: RawClient) -> str:
     return members()[0]
 
 
-# What is known to differ from the answers of the original, and the table of docs/reference/request-codes.md.
+# The known differences from the original's answers, and the page docs/reference/request-codes.md.
 
-HEAD = """# Request codes, beside the original
+HEAD = """# Request codes, beside RocketMQ
 
-Each code that RocketMQ's broker and name server handle, and 30003 of rmqha's own, is called on a real 4.9.7 and on
-rmqha, which hold the same topics, groups, messages and clients: with right fields, without each field, with each field
-wrong in several ways (empty, no number, negative, beyond its width, unknown, illegal, too long), without any field,
-with a right, a missing and a broken body, one-way, and with both kinds of header. Compared are response code, remark,
-fields of the header and the body; addresses, times, message ids and hashes of objects left out.
-`tests/interop/request_code_cases.py` has the cases. This page is written by
-`python -m tests.interop.test_request_codes_beside_java`.
+This page shows, for each request code, whether rmqha's broker and name server answer as RocketMQ 4.9.7 does. It is for
+those who write clients or tools for the remoting protocol.
 
-- **same**: all of that is equal.
-- **words**: the same code, and the original's remark is the text of a Java exception (mostly a NullPointerException).
-  rmqha says what is wrong with the request: `the custom field <topic> is null`.
-- **differs**: listed below, with the reason.
+Every code that RocketMQ handles, and rmqha's own code 30003, is called on both. The servers hold the same topics,
+groups, messages and clients. The cases of a code are:
+
+- valid fields; each field missing; all fields missing;
+- each field invalid in several ways: empty, not a number, negative, too large, unknown, illegal, too long;
+- a valid, a missing and a broken body;
+- one-way, and with both kinds of header.
+
+Response code, remark, header fields and body are compared, except addresses, times, message ids and hashes of objects.
+`tests/interop/request_code_cases.py` has the cases. The columns of the tables count them:
+
+- **same**: all parts are equal.
+- **words**: the code is the same, and RocketMQ's remark is the text of a Java exception, mostly a
+  NullPointerException. rmqha's remark says what is wrong with the request: `the custom field <topic> is null`.
+- **differs**: another difference. The number in brackets is that of [its reason](#differences-and-their-reasons).
 
 """
 
 
 @dataclass(frozen=True)
 class Known:
-    """A difference that is meant, or the original's: `cases` is a pattern of what is called."""
+    """A difference that is intended, or caused by the original. `cases` is the pattern of the calls."""
 
     reason: str
     codes: dict[int, str]
     server: str = BROKER
 
     def covers(self, case: Case) -> bool:
-        """Whether it is this case's."""
+        """Return whether the difference applies to a case."""
         pattern = self.codes.get(case.code.number)
         return pattern is not None and case.code.server == self.server and re.fullmatch(pattern, case.what) is not None
 
 
 NUMBER = "(empty|no number|a fraction|2\\^31|2\\^63)"
 KNOWN = [
-    Known("A missing or malformed field on which the answer depends is refused by its name; the original goes on with "
-          "null or 0, and finds, commits, clones or resets something else.",
+    Known("A missing or malformed field that the answer depends on is refused, and the answer names it. RocketMQ "
+          "continues with null or 0, and finds, commits, clones or resets something else.",
           {14: "without consumerGroup", 15: "without (consumerGroup|topic)", 222: f"timestamp: {NUMBER}",
            223: "without topic", 308: "without compareGroup", 314: "without (srcGroup|destGroup)"}),
-    Known("The first thing that is wrong is another one: the field, not the topic that is missing too.",
+    Known("The request has two faults, a bad field and an unknown topic. RocketMQ reports the topic, rmqha the field.",
           {code: "no (fields|extFields).*" for code in (10, 310, 320, 324, 325, 17)}),
-    Known("A reply's sysFlag is read, and so has to be there; the original does not look at it.",
+    Known("A reply's sysFlag is read, so it must be present. RocketMQ ignores it.",
           {324: f"(without sysFlag|sysFlag: {NUMBER})", 325: "without f"}),
-    Known("A number of messages that no array of Java's can have is an exception there; rmqha gives what fits.",
+    Known("RocketMQ throws an exception for a number of messages that exceeds a Java array. rmqha returns what "
+          "fits.",
           {11: "maxMsgNums: (negative|2\\^31 - 1)", 12: "maxNum: (negative|2\\^31 - 1)"}),
-    Known("Java's int wraps when so many units are asked for, and none are given.", {321: "count: 2\\^31 - 1"}),
-    Known("The original makes a consume queue of any name that is asked about, and folders outside of its own; rmqha "
+    Known("Java's int overflows for so large a number of units, and RocketMQ returns none.",
+          {321: "count: 2\\^31 - 1"}),
+    Known("RocketMQ creates a consume queue for any name in the request, even with folders outside its own. rmqha "
           "has no queue for such a name.", {31: "topic: (empty|illegal)",
                                             321: "topic: .*|queueId: (negative|2\\^31 - 1)"}),
-    Known("An offset of a topic or a queue that the broker does not have is refused; the original keeps it for ever.",
+    Known("An offset of a topic or queue that the broker does not have is refused. RocketMQ keeps it for ever.",
           {15: "topic: (empty|unknown|illegal|too long)|queueId: (negative|2\\^31 - 1)"}),
-    Known("A batch that cannot be read is an illegal message; the original ends in an exception.",
+    Known("A batch that cannot be parsed is an illegal message. RocketMQ throws an exception.",
           {320: "(no body|body of noise|body cut)"}),
-    Known("A body that is no object is refused; the original takes it for an absent one, and says SUCCESS without "
+    Known("A body that is not a JSON object is refused. RocketMQ treats it as missing, and answers SUCCESS without "
           "having done anything.", {46: "body (\\[\\]|null)", 200: "body (\\[\\]|null)"}),
-    Known("A heartbeat without a client id registers nobody.", {34: "(body {}|no client)"}),
-    Known("Numbers of queues below 0 or above 65536 are refused; the original stores them, and then each send fails, "
-          "or a question for the topic's offsets takes all memory.",
+    Known("A heartbeat without a client id registers no client.", {34: "(body {}|no client)"}),
+    Known("Numbers of queues below 0 or above 65536 are refused. RocketMQ stores them; then every send fails, "
+          "or a request for the topic's offsets takes all memory.",
           {17: "(read|write)QueueNums: (negative|2\\^31 - 1)"}),
-    Known("A change that is answered with SUCCESS has happened: a bad value is refused.", {25: "no number"}),
-    Known("4.9.8 has this black list, 4.9.7 not yet.", {25: "black listed key"}),
-    Known("rmqha has configuration keys of its own, and those of 4.9.8.", {26: ".*"}),
-    Known("rmqha tells about replication, too.", {28: ".*"}),
-    Known("Without access control there is nothing to change: said in so many words, where the original's remark is "
-          "that of a NullPointerException.", {50: ".*", 51: ".*", 53: ".*"}),
-    Known("The original gives no answer when access control is off.", {52: ".*"}),
-    Known("The original does not have this request, by which replicas of rmqha are compared.", {30003: ".*"}),
-    Known("The original answers a one-way request that finds messages.", {12: "one-way", 33: "one-way"}),
-    Known("A broker without a name, an address or a cluster, or with a negative id, is not registered.",
+    Known("An invalid value is refused, so that a change that is answered with SUCCESS has happened.",
+          {25: "no number"}),
+    Known("4.9.8 has this black list; 4.9.7 does not.", {25: "black listed key"}),
+    Known("rmqha also has its own config keys and those of 4.9.8.", {26: ".*"}),
+    Known("rmqha also returns the state of replication.", {28: ".*"}),
+    Known("Without access control there is nothing to change, and rmqha says so. RocketMQ's remark is that of a "
+          "NullPointerException.", {50: ".*", 51: ".*", 53: ".*"}),
+    Known("RocketMQ does not answer when access control is off.", {52: ".*"}),
+    Known("RocketMQ does not have this request. rmqha compares replicas with it.", {30003: ".*"}),
+    Known("RocketMQ answers even a one-way request if it finds messages.", {12: "one-way", 33: "one-way"}),
+    Known("A broker without a name, address or cluster, or with a negative id, is not registered.",
           {103: "(without |)(brokerName|brokerAddr|clusterName)(: empty|)|brokerId: negative"}, NAMESRV),
-    Known("A checksum that is no number is refused; the original does without the check.",
+    Known("A checksum that is not a number is refused. RocketMQ skips the check.",
           {103: "bodyCrc32: (empty|no number)"}, NAMESRV),
-    Known("An entry without a value is refused; the original stores null.", {100: "without value"}, NAMESRV),
-    Known("A body that is no object is refused; the original takes it for an absent one.",
+    Known("An entry without a value is refused. RocketMQ stores null.", {100: "without value"}, NAMESRV),
+    Known("A body that is not a JSON object is refused. RocketMQ treats it as missing.",
           {322: "body (\\[\\]|null)"}, NAMESRV),
-    Known("A change that is answered with SUCCESS has happened: what is no boolean is refused; the original takes it "
-          "for false.", {318: "no boolean"}, NAMESRV),
-    Known("4.9.8 has this black list, 4.9.7 not yet.", {318: "black listed key"}, NAMESRV),
-    Known("rmqha has the configuration keys of 4.9.8.", {319: ".*"}, NAMESRV),
+    Known("A value that is not a boolean is refused, so that a change that is answered with SUCCESS has happened. "
+          "RocketMQ takes it for false.", {318: "no boolean"}, NAMESRV),
+    Known("4.9.8 has this black list; 4.9.7 does not.", {318: "black listed key"}, NAMESRV),
+    Known("rmqha has the config keys of 4.9.8.", {319: ".*"}, NAMESRV),
 ]
 
 
@@ -465,22 +483,22 @@ class Row:
 
     @property
     def differences(self) -> list[str]:
-        """See Outcome.differences."""
+        """The parts that differ; see Outcome.differences."""
         return self.java.differences(self.rmqha)
 
     @property
     def known(self) -> int | None:
-        """Index of the entry of KNOWN that covers this case."""
+        """The index of the entry in KNOWN that covers this case."""
         return next((index for index, entry in enumerate(KNOWN) if entry.covers(self.case)), None)
 
     @property
     def verdict(self) -> str:
-        """same, words, or differs."""
+        """The verdict: `same`, `words` or `differs`."""
         parts = self.differences
         return "same" if not parts else "words" if parts == ["words"] else "differs"
 
     def unexplained(self) -> str | None:
-        """What differs and is in no entry, for people to read."""
+        """Return a readable description of a difference without an entry in KNOWN."""
         if self.verdict != "differs" or self.known is not None:
             return None
         code = self.case.code
@@ -489,7 +507,7 @@ class Row:
 
 
 def render(rows: list[Row]) -> str:
-    """docs/reference/request-codes.md."""
+    """Return the text of docs/reference/request-codes.md."""
     by_code: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
         code = row.case.code
@@ -502,14 +520,17 @@ def render(rows: list[Row]) -> str:
         parts += [_line(number, name, found, notes) for (where, number, name), found in sorted(by_code.items())
                   if where == server]
         others = [row for row in rows if row.case.code.server == server and not row.case.code.is_served]
-        answer = "REQUEST_CODE_NOT_SUPPORTED" if server == BROKER else "no answer"
-        parts.append(f"\n{len(others)} other codes (those of the other server, those that are defined and not handled, "
-                     f"and unknown ones): {answer}, the same in {sum(row.verdict == 'same' for row in others)}.\n\n")
-    parts.append("## What differs, and why\n\n")
+        does = "answers REQUEST_CODE_NOT_SUPPORTED" if server == BROKER else "does not answer"
+        alike = sum(row.verdict == "same" for row in others)
+        parts.append(f"\n{len(others)} other codes were called: those of the other server, those that are defined but "
+                     f"not handled, and unknown ones. RocketMQ {does}. rmqha does the same for "
+                     f"{'all' if alike == len(others) else alike} of them.\n\n")
+    parts.append("## Differences and their reasons\n\n")
     parts += [f"{number}. {KNOWN[index].reason}\n" for number, index in enumerate(notes, 1)]
     total = Counter(row.verdict for row in rows)
-    parts.append(f"\nOf {len(rows)} cases {total['same']} are the same, {total['words']} have other words, "
-                 f"{total['differs']} differ.\n")
+    parts.append(f"\nOf {len(rows)} cases, {total['same']} are the same, {total['words']} have other words, and "
+                 f"{total['differs']} differ.\n\n---\n\n"
+                 "`python -m tests.interop.test_request_codes_beside_java` generates this page.\n")
     return "".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Access control of the real broker and of rmqha's: the same accounts, requests, answers and address patterns."""
+"""Access control of rmqha and the real broker: the same accounts, requests, answers and address patterns."""
 import dataclasses
 import itertools
 import json
@@ -37,7 +37,7 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.java
 
 
-# Access control of the real broker and of rmqha's: the same accounts, the same requests, the same answers.
+# Access control of rmqha and the real broker: the same accounts and requests get the same answers.
 
 KINDS = ("java", "rmqha")
 ACCOUNTS_FILE = """\
@@ -112,12 +112,13 @@ HOME, ALICES_OTHER_HOST, OPEN_HOST = "127.0.0.1", "127.0.0.6", "127.0.2.77"
 
 
 def start(kind, folder, module_nodes):
-    """A broker of a kind with access control, its name server, and their home folder."""
+    """Start a broker of a kind with access control, and its name server; return them and their home folder."""
     from tests.support import real_rocketmq
     from tests.support.nodes import BrokerNode, NamesrvNode
     home = folder / "home"
     (home / "conf" / "acl" / "deeper").mkdir(parents=True)
-    for name in ("broker", "tools"):  # what Java's broker and mqadmin want to see there
+    # Files that Java's broker and mqadmin need.
+    for name in ("broker", "tools"):
         shutil.copy(real_rocketmq.jars().parent / "home" / "conf" / f"logback_{name}.xml", home / "conf")
     write_accounts(home / "conf")
     namesrv = NamesrvNode("rmqha", folder / "namesrv")
@@ -132,7 +133,7 @@ def start(kind, folder, module_nodes):
 
 @pytest.fixture(scope="module")
 def brokers(module_nodes, tmp_path_factory):
-    """A broker of each kind with the same accounts and topics."""
+    """Return a broker of each kind with the same accounts and topics."""
     started = {kind: start(kind, tmp_path_factory.mktemp(kind), module_nodes) for kind in KINDS}
     for broker in started.values():
         with SignedClient(broker.address, ADMIN) as client:
@@ -140,13 +141,13 @@ def brokers(module_nodes, tmp_path_factory):
                 client.create_topic(topic, 1)
             for group in GROUPS:
                 assert client.request(200, json.dumps({"groupName": group}).encode()).code == 0
-            # in its first second the original can't tell of itself
+            # in its first second the original cannot return its runtime information
             wait_until(lambda client=client: client.request(28).code == 0, 60_000, "runtime information")
     return started
 
 
 def write_accounts(conf, more=("", "")):
-    """The files of accounts, and more of them at the end of each."""
+    """Write the account files, with more accounts at the end of each."""
     for name, text, other in zip(("plain_acl.yml", "acl/deeper/other.yml"), (ACCOUNTS_FILE, OTHER_FILE), more,
                                  strict=True):
         (conf / name).write_text(text + other, "utf-8")
@@ -154,7 +155,7 @@ def write_accounts(conf, more=("", "")):
 
 @pytest.fixture
 def changed(brokers):
-    """The brokers, for a test that changes their accounts: afterwards these are in force that the others want."""
+    """Yield the brokers for a test that changes accounts, and restore the accounts of the other tests afterwards."""
     yield brokers
     marks = [(f"mark{secrets.token_hex(4)}", "markSecret") for _file in range(2)]
     for broker in brokers.values():
@@ -167,21 +168,21 @@ def changed(brokers):
 
 
 def without_place(remark):
-    """The remark without where the exception was raised, whose name is another in each language, and without ports."""
+    """Return the remark without ports, and without the place of the exception, which depends on the language."""
     if remark is not None and remark.startswith("org.apache.rocketmq.acl.common.AclException"):
         return remark.rsplit(", ", 1)[0]
     return None if remark is None else re.sub(r"(127\.[0-9.]+):\d+", r"\1", remark)
 
 
 def answers(broker, account, source, requests):
-    """Name -> (code, remark) of each request."""
+    """Send all requests; return name -> (code, remark)."""
     with SignedClient(broker.address, account, source) as client:
         given = {name: client.request(code, body, **fields) for name, (code, fields, body) in requests.items()}
     return {name: (answer.code, without_place(answer.remark)) for name, answer in given.items()}
 
 
 def all_requests():
-    """Every request whose answer is to be the same."""
+    """Return all requests whose answers must be the same."""
     requests = broker_requests()
     for topic in TOPICS:
         requests.update(topic_requests(topic))
@@ -207,12 +208,12 @@ WHO = {
 }
 
 
-# Each account may have these of the original, whatever topic and group it names.
+# The original answers these requests for every account, with any topic or group.
 CHECKED_BY_RMQHA_ONLY = ("query offset ", "max offset", "topic stats", "consumer connections", "lock")
 
 
 def is_denied(answer):
-    """Whether an answer (code, remark) is access control's."""
+    """Return whether access control gave the answer (code, remark)."""
     return (answer[1] or "").startswith("org.apache.rocketmq.acl.common.AclException: ")
 
 
@@ -229,8 +230,8 @@ def test_each_request_has_the_same_answer(brokers, who):
         assert not stricter
 
 
-def test_what_rmqha_denies_beyond_the_original(brokers):
-    """With the original each of these is a way round: alice owns neither the topic nor the group nor admin rights."""
+def test_rmqha_denies_requests_that_the_original_allows(brokers):
+    """Each of these requests bypasses the original's checks: alice owns neither topic nor group and is not an admin."""
     requests = denied_by_rmqha_only("DeniedTopic", "freeGroup")
     given = {kind: answers(broker, ALICE, HOME, requests) for kind, broker in brokers.items()}
     assert not any("AclException" in (remark or "") for _code, remark in given["java"].values())
@@ -249,8 +250,8 @@ def test_what_rmqha_denies_beyond_the_original(brokers):
 
 
 def test_send_to_a_retry_topic_needs_the_group_of_the_topic(brokers):
-    """The original asks for the group that another field names. A consumer's own way to send back has
-    CLIENT_INNER_PRODUCER there, and is refused; one that names a group of its own writes into every group."""
+    """The original checks the group in another field. A consumer that sends messages back has CLIENT_INNER_PRODUCER in
+    it, and is refused; a client that names a group of its own can write to every group's retry topic."""
     requests = {f"{group} as {producer}": (310, send_v2_fields(f"%RETRY%{group}", producer), b"x")
                 for group in ("aliceGroup", "freeGroup") for producer in ("aliceGroup", "CLIENT_INNER_PRODUCER")}
     denied = {kind: {name for name, answer in answers(broker, ALICE, HOME, requests).items() if is_denied(answer)}
@@ -263,7 +264,7 @@ DENIED_TO_ALICE = "No default permission for topic:SubTopic"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_javas_clients_sign_for_either_broker(brokers, java_driver, kind):
+def test_java_clients_can_sign_for_both_brokers(brokers, java_driver, kind):
     broker = brokers[kind]
     alice = {"accessKey": ALICE[0], "secretKey": ALICE[1]}
     sent = java_driver.submit("aclSend", namesrv=broker.namesrv, topics=["BothTopic", "SubTopic"], **alice).result()
@@ -274,8 +275,8 @@ def test_javas_clients_sign_for_either_broker(brokers, java_driver, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_javas_clients_work_with_the_least_permissions(brokers, java_driver, kind):
-    """Transactions, batches, retries, locks, offsets, replies: by who may PUB, and by who may SUB, and nothing else."""
+def test_java_clients_work_with_minimal_permissions(brokers, java_driver, kind):
+    """Transactions, batches, retries, locks, offsets and replies need only PUB or SUB."""
     done = java_driver.submit(
         "aclWork", namesrv=brokers[kind].namesrv, deadlineMs=60_000,
         producer={"accessKey": "workPubKey", "secretKey": "workPubSecret"},
@@ -286,7 +287,7 @@ def test_javas_clients_work_with_the_least_permissions(brokers, java_driver, kin
 
 
 def bodies_by_key(admin):
-    """The bodies of the messages with the key; none before they are indexed."""
+    """Return the bodies of the messages with the key; an empty list before they are indexed."""
     try:
         return [bytes(message.body)
                 for message in admin.mq_admin.query_message("BothTopic", "acl-key", 8, 0, 1 << 50).message_list]
@@ -295,7 +296,7 @@ def bodies_by_key(admin):
 
 
 def test_queries_by_key_need_no_unsigned_flag(brokers, java_driver):
-    """The original's clients sign a flag that its broker leaves out: each query by key is refused."""
+    """The original's clients sign a flag that its broker ignores, so it refuses every query by key."""
     kept = {**send_fields("BothTopic"), "properties": "KEYS\x01acl-key\x02"}
     ours = {}
     for kind, broker in brokers.items():
@@ -313,14 +314,14 @@ def test_queries_by_key_need_no_unsigned_flag(brokers, java_driver):
 
 
 def why_not_sent(producer, topic):
-    """What the last broker that was tried has answered."""
+    """Return the last broker's answer to a send that fails."""
     with pytest.raises(MQClientException) as failure:
         producer.send(Message(topic, b"x"))
     return str(failure.value.__cause__)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_our_clients_sign_for_either_broker(brokers, kind):
+def test_rmqha_clients_can_sign_for_both_brokers(brokers, kind):
     broker = brokers[kind]
     hook = AclClientRPCHook(SessionCredentials(*ALICE))
     body, came = f"from python to {kind}".encode(), []
@@ -335,7 +336,7 @@ def test_our_clients_sign_for_either_broker(brokers, kind):
         wait_until(lambda: body in [message.body for message in came], 60_000, "the message")
 
 
-def test_unsigned_and_wrongly_signed_clients_are_told_so(brokers):
+def test_unsigned_and_wrongly_signed_clients_get_an_error(brokers):
     for kind, broker in brokers.items():
         for hook, why in ((None, "No accessKey is configured"),
                           (AclClientRPCHook(SessionCredentials("aliceKey", "wrongSecret")),
@@ -344,8 +345,8 @@ def test_unsigned_and_wrongly_signed_clients_are_told_so(brokers):
                 assert why in why_not_sent(producer, "BothTopic")
 
 
-def test_files_are_read_again_when_they_change(changed):
-    """A new account, a changed secret, a new file, and one that goes: in force without a restart, on both."""
+def test_account_files_are_reloaded_when_they_change(changed):
+    """A new account, a changed secret, a new file and a removed file take effect on both without a restart."""
     request = {"send": topic_requests("BothTopic")["send BothTopic"]}
     newcomer, new_alice, eve = ("newKey0", "newSecret"), ("aliceKey", "another8"), ("eveKey0", "evesSecret")
 
@@ -375,7 +376,7 @@ def test_files_are_read_again_when_they_change(changed):
 
 
 def rmqha_mqadmin(*args, home):
-    """What rmqha's mqadmin prints."""
+    """Return the output of rmqha's mqadmin."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("ROCKETMQ_HOME", str(home))
         text = rmqha_tool(list(args))
@@ -383,7 +384,7 @@ def rmqha_mqadmin(*args, home):
 
 
 def mqadmin(tool, broker, *args):
-    """What a mqadmin prints for the admin, without what is each broker's own."""
+    """Return the output of mqadmin for the admin account, without the parts that differ between brokers."""
     (broker.home / "conf" / "tools.yml").write_text("accessKey: {}\nsecretKey: {}\n".format(*ADMIN), "utf-8")
     text = tool(*args, "-n", broker.namesrv, home=broker.home)
     text = text.replace(broker.address, "<address>").replace(str(broker.home), "<home>")
@@ -391,7 +392,7 @@ def mqadmin(tool, broker, *args):
 
 
 def accounts_file(broker, name):
-    """A file of accounts without its version's time."""
+    """Return an account file without the time of its version."""
     data = yaml.safe_load((broker.home / "conf" / name).read_text("utf-8"))
     for version in data.get("dataVersion", ()):
         assert version.pop("timestamp") > 0
@@ -421,7 +422,7 @@ ACTIONS = {
 
 
 def outcome(tool, broker, action, newcomer):
-    """What an action prints: all of it, or what the broker answered."""
+    """Return an action's output, or only the broker's answer in it."""
     command, *options = ACTIONS[action]
     text = mqadmin(tool, broker, command, "-b", broker.address, *[
         option.replace("<home>", str(broker.home)).replace("<newcomer>", newcomer) for option in options])
@@ -442,8 +443,8 @@ def test_mqadmin_prints_and_writes_the_same(changed, java_driver):
                         "open addresses of a foreign file"}
 
 
-def test_account_that_its_file_has_lost_is_made_again_by_rmqha_alone(changed, java_driver):
-    """The original still finds its name in a table, writes nothing, and reports success."""
+def test_only_rmqha_creates_an_account_again_that_its_file_lost(changed, java_driver):
+    """The original still finds the account in a table, writes nothing, and reports success."""
     make = ("updateAclConfig", "-a", "frankKey", "-s", "franksSecret", "-i", "PUB")
     request = {"send": topic_requests("FreeTopic")["send FreeTopic"]}
     written = {}
@@ -460,13 +461,14 @@ def test_account_that_its_file_has_lost_is_made_again_by_rmqha_alone(changed, ja
     assert written == {"java": False, "rmqha": True}
 
 
-def test_rmqhas_mqadmin_prints_what_javas_prints(changed, java_driver):
+def test_both_mqadmins_print_the_same(changed, java_driver):
     given = {}
     for letter, tool in (("java", java_driver.admin), ("rmqha", rmqha_mqadmin)):
         for kind, broker in changed.items():
             mqadmin(tool, broker, "updateAclConfig", "-b", broker.address, "-a", "chiefKey", "-s", "chiefSecret")
             given[letter, kind] = {action: outcome(tool, broker, action, "erinsKey") for action in ACTIONS}
-            for name in ("versions", "versions at the end"):  # they count up from run to run
+            # The counters grow with every run.
+            for name in ("versions", "versions at the end"):
                 given[letter, kind][name] = [re.sub(r" \d+ +", " <n> ", line) for line in given[letter, kind][name]]
     original = given.pop(("java", "java"))
     for printed in given.values():
@@ -474,16 +476,16 @@ def test_rmqhas_mqadmin_prints_what_javas_prints(changed, java_driver):
     listed = [sorted(re.sub(r" \d+ +", " <n> ", line) for line in mqadmin(
         tool, broker, "clusterAclConfigVersion", "-c", "InteropCluster").splitlines())
         for tool in (java_driver.admin, rmqha_mqadmin) for broker in changed.values()]
-    assert listed == listed[:1] * 4 and len(listed[0]) == 4  # a heading, two files, a last line
+    assert listed == listed[:1] * 4 and len(listed[0]) == 4  # heading, two files, last line
 
 
-# What the original's own classes make of address patterns and of files of accounts, and what rmqha makes of them.
+# Address patterns and account files as the original's own classes and rmqha parse them.
 
-REFUSED = ("a text is expected, not a", "an empty element", "true or false is expected")
+REFUSED = ("expected a text, not a", "an empty element", "expected true or false")
 
 
 def ours(pattern):
-    """"error", or 1 or 0 for each address."""
+    """Return "error", or 1 or 0 for each address."""
     try:
         strategy = RemoteAddressStrategyFactory().get_remote_address_strategy(pattern)
     except AclException:
@@ -497,7 +499,7 @@ def test_address_patterns_mean_the_same(java_driver):
     different = {}
     for pattern, theirs in zip(patterns, java, strict=True):
         mine = ours(pattern)
-        # x: the original takes the pattern, and each request from such an address then fails; rmqha refuses the pattern
+        # x: the original accepts the pattern, and then every request from such an address fails; rmqha refuses it
         if mine != theirs and not ("x" in theirs and mine == "error"):
             different[pattern] = (theirs, mine)
     assert different == {}
@@ -505,7 +507,7 @@ def test_address_patterns_mean_the_same(java_driver):
 
 
 def read_by_us(path):
-    """What a file says, in the words of the Java driver."""
+    """Return the contents of an account file in the format of the Java driver."""
     try:
         content = AclFile.read(str(path))
     except AclException as error:
@@ -517,7 +519,7 @@ def read_by_us(path):
     return {"white": content.global_white_addrs, "accounts": accounts, "counter": content.data_version.counter}, ""
 
 
-def test_files_of_accounts_say_the_same(java_driver, tmp_path):
+def test_account_files_are_parsed_alike(java_driver, tmp_path):
     documents = [*KNOWN_DOCUMENTS, *generated_documents(7, 1500)]
     files = []
     for number, text in enumerate(documents):
@@ -527,7 +529,7 @@ def test_files_of_accounts_say_the_same(java_driver, tmp_path):
     different = {}
     for file, text, theirs in zip(files, documents, java, strict=True):
         mine, error = read_by_us(file)
-        # the original takes anything for a text, and fails later, or has an account that nobody can use
+        # the original accepts any value as a text, and fails later, or has an account that cannot be used
         if mine != theirs and not any(why in error for why in REFUSED):
             different[text] = (theirs, mine, error)
     assert different == {}

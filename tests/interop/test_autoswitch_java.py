@@ -1,4 +1,4 @@
-"""Replication with changing roles beside a real 5.1.4 store: AutoSwitchHAService on the other side, both ways."""
+"""Replication with changing roles between rmqha and the AutoSwitchHAService of a real 5.1.4 store, both ways."""
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,10 +23,10 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.java
 
-# Every message needs both replicas; the Java master's set is given, as its controller would.
+# Every message needs both replicas. The test sets the Java master's sync-state set, as its controller would.
 SAFE = {"allAckInSyncStateSet": True, "minInSyncReplicas": 2, "slaveTimeout": 1000}
 JAVA, RMQHA = 1, 2
-TURNS = int(os.environ.get("RMQHA_ROLE_TURNS", "2"))  # more take longer
+TURNS = int(os.environ.get("RMQHA_ROLE_TURNS", "2"))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -37,7 +37,7 @@ def _jars() -> None:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., Replica]]:
-    """make(JAVA or RMQHA, **properties) -> a running replica without a role; all are killed at the end."""
+    """Yield make(JAVA or RMQHA, **properties) -> a running replica without a role; kill all replicas at the end."""
     made: list[Replica] = []
 
     def start(broker_id: int, **properties: object) -> Replica:  # odd ids are Java's
@@ -51,12 +51,12 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Replica]]:
 
 
 def epoch_file(replica: Replica) -> bytes:
-    """The bytes of its epoch file."""
+    """Return the bytes of a replica's epoch file."""
     return (replica.root / "epochFileCheckpoint").read_bytes()
 
 
 def lead(master: Replica, epoch: int, slave: Replica) -> None:
-    """Make one the master of the other, and wait until the slave is in sync."""
+    """Make one replica the master of the other, and wait until the slave is in sync."""
     master.promote(epoch)
     if isinstance(master, JavaReplica):
         master.tell("set", f"{JAVA},{RMQHA}")
@@ -69,7 +69,7 @@ def lead(master: Replica, epoch: int, slave: Replica) -> None:
 
 
 @pytest.mark.parametrize("master_id, slave_id", [(JAVA, RMQHA), (RMQHA, JAVA)])
-def test_a_new_slave_gets_all_epochs_and_the_whole_log(make, master_id, slave_id):
+def test_new_slave_gets_all_epochs_and_the_whole_log(make, master_id, slave_id):
     master, slave = make(master_id), make(slave_id)
     for epoch in (1, 2, 5):
         master.promote(epoch)
@@ -86,17 +86,19 @@ def test_a_new_slave_gets_all_epochs_and_the_whole_log(make, master_id, slave_id
 
 
 @pytest.mark.parametrize("first, second", [(JAVA, RMQHA), (RMQHA, JAVA)])
-def test_what_only_the_old_master_had_is_cut_off(make, first, second):
+def test_log_that_only_the_old_master_has_is_truncated(make, first, second):
     old, new = make(first), make(second)
     lead(old, 1, new)
     old.put(0, 300, 300)
     wait_same_end(old, new)
     common = new.state().max
-    new.promote(2)  # while the old one goes on
+    # while the old master keeps running
+    new.promote(2)
     if first == JAVA:
         old.tell("set", str(JAVA))
     wait_until(lambda: not old.state().connections, TIMEOUT_MS, "the slave is gone")
-    old.put(1000, 700, 300)  # over several files, dispatched and indexed
+    # The log spans several files, dispatched and indexed.
+    old.put(1000, 700, 300)
     wait_until(lambda: old.state().queue == 1000, TIMEOUT_MS, "all dispatched")
     assert old.state().max > common + 2 * SEGMENT
     new.put(2000, 10, 700)
@@ -124,7 +126,7 @@ def test_roles_change_under_load_and_nothing_acknowledged_is_lost(make, crash):
         if crash:
             acked |= kill_and_start_again(master)
         else:
-            master.follow(None, turn + 1)  # while it is sent to
+            master.follow(None, turn + 1)  # while it receives messages
             master.stop()
             acked |= master.acked()
     lead(rmqha, TURNS + 2, java)
@@ -138,9 +140,10 @@ def test_roles_change_under_load_and_nothing_acknowledged_is_lost(make, crash):
 
 
 def kill_and_start_again(master: Replica) -> set[int]:
-    """Kill a master under load; what it had acknowledged."""
+    """Kill a master under load, start it again, and return the messages that it acknowledged."""
     if isinstance(master, JavaReplica):
-        acked = master.acked()  # what it acknowledges from here on counts for nothing
+        # Later acknowledgements do not count.
+        acked = master.acked()
         master.kill()
     else:
         master.crash_under_load()
@@ -149,7 +152,7 @@ def kill_and_start_again(master: Replica) -> set[int]:
     return acked
 
 
-def test_each_goes_on_with_the_store_that_the_other_wrote(tmp_path):
+def test_each_continues_with_the_store_that_the_other_wrote(tmp_path):
     epochs, count = [], 0
     for turn, kind in enumerate((RmqhaReplica, JavaReplica, RmqhaReplica), 1):
         replica = kind(tmp_path, turn).start()
@@ -169,7 +172,7 @@ def test_each_goes_on_with_the_store_that_the_other_wrote(tmp_path):
 
 
 @pytest.mark.parametrize("master_id, slave_id", [(JAVA, RMQHA), (RMQHA, JAVA)])
-def test_a_learner_that_begins_with_the_last_file_is_never_in_sync(make, master_id, slave_id):
+def test_learner_that_starts_at_the_last_file_is_never_in_sync(make, master_id, slave_id):
     master = make(master_id)
     master.promote(1)
     master.put(0, 1000, 300)
@@ -185,11 +188,11 @@ def test_a_learner_that_begins_with_the_last_file_is_never_in_sync(make, master_
     assert master.state().set == [master_id]
     other = make(slave_id + 2)
     other.follow(master.address, 1)
-    wait_until(lambda: master.state().set == [master_id, slave_id + 2], TIMEOUT_MS, "the one that is no learner joins")
+    wait_until(lambda: master.state().set == [master_id, slave_id + 2], TIMEOUT_MS, "the replica that can join does")
     assert_same_logs(master, slave)
 
 
-def test_replicas_of_rmqha_alone_change_roles_under_load(tmp_path):
+def test_rmqha_replicas_change_roles_under_load(tmp_path):
     one, two = (RmqhaReplica(tmp_path / str(broker_id), broker_id, **SAFE).start() for broker_id in (2, 4))
     acked: set[int] = set()
     try:

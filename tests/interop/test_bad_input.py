@@ -1,4 +1,4 @@
-"""Frames, requests and config files that are wrong, at whole processes: refused, and nobody else notices."""
+"""Invalid frames, requests and config files for whole processes: refused, without effect on other clients."""
 import json
 import random
 import re
@@ -25,7 +25,7 @@ from tests.support.raw_remoting import (
 from tests.support.wait import wait_until
 from tests.support.watch import GoodClient, Holdings
 
-# Bytes that are no remoting frames, on all ports of whole processes: answered or closed, and nobody else notices.
+# Bytes that are not remoting frames, on all ports: the server answers or closes, and other clients are unaffected.
 
 MAX_FRAME = 16 * 1024 * 1024
 PORTS = ["namesrv", "broker", "fast"]
@@ -102,7 +102,7 @@ def test_frame_that_cannot_be_read_closes_the_connection(servers, port, what):
 
 @pytest.mark.parametrize("port", PORTS)
 def test_tls_on_a_plain_connection_never_hangs(servers, port):
-    """Closed, or an alert or a server hello where TLS is on."""
+    """The server closes the connection, or sends an alert or, with TLS, a server hello."""
     with RawClient(address(servers, port)) as client:
         client.send(CLIENT_HELLO)
         client.socket.settimeout(60)
@@ -116,21 +116,22 @@ def test_tls_on_a_plain_connection_never_hangs(servers, port):
 
 @pytest.mark.parametrize("port", PORTS)
 @pytest.mark.parametrize("what", MAY_ANSWER)
-def test_header_that_makes_no_sense_is_answered_or_closed_and_the_next_client_served(servers, port, what):
+def test_invalid_header_is_answered_or_closed_and_the_next_client_is_served(servers, port, what):
     with RawClient(address(servers, port)) as client:
         try:
             client.send(MAY_ANSWER[what])
             client.send(frame(header(GET_BROKER_CLUSTER_INFO if port == "namesrv" else 9999, opaque=2)))
-        except ConnectionError:  # closed before all was sent
+        except ConnectionError:  # closed before everything was sent
             assert client.is_closed_by_peer()
         else:
-            answer = client.answer_or_close()  # to the bad one, or to the good one behind it
+            # to the bad request, or to the good one after it
+            answer = client.answer_or_close()
             assert answer is None or isinstance(answer.code, int)
     assert_unharmed(servers)
 
 
 @pytest.mark.parametrize("port", ["namesrv", "broker"])
-def test_frame_of_exactly_16_mib_is_taken(servers, port):
+def test_frame_of_exactly_16_mib_is_accepted(servers, port):
     code, fields = (GET_BROKER_CLUSTER_INFO, {}) if port == "namesrv" else (GET_MAX_OFFSET, {"topic": "GoodTopic",
                                                                                           "queueId": 0})
     head = header(code, opaque=5, **fields)
@@ -148,10 +149,11 @@ def test_unknown_code_gets_code_3_from_the_broker(servers):
 
 
 @pytest.mark.parametrize("port", ["namesrv", "broker"])
-def test_a_thousand_slow_senders_cost_nobody_else(servers, port):
-    """Each holds a connection with a few bytes of a frame; others are served meanwhile; all is given back after."""
+def test_a_thousand_slow_senders_delay_no_other_client(servers, port):
+    """Each holds a connection with a few bytes of a frame. Other clients are served, and all resources are freed."""
     server = servers[0] if port == "namesrv" else servers[1]
-    assert_unharmed(servers)  # it holds all that a first request takes
+    # allocates what the first request needs
+    assert_unharmed(servers)
     holdings = Holdings(server)
     part = frame(header(GET_BROKER_CLUSTER_INFO))[:6]
     clients = []
@@ -169,11 +171,12 @@ def test_a_thousand_slow_senders_cost_nobody_else(servers, port):
     assert_unharmed(servers)
 
 
-def test_many_connects_and_closes_leave_nothing(servers):
+def test_many_connects_and_closes_leak_nothing(servers):
     namesrv, broker, _ = servers
     for server, target in ((namesrv, namesrv.address), (broker, broker.address), (broker, broker.ha_address)):
         if server.kind == "java" and target == broker.ha_address:
-            continue  # the original keeps threads and descriptors of such connections
+            # the original keeps threads and descriptors of such connections
+            continue
         holdings = Holdings(server)
         for _ in range(1000):
             RawClient(target).socket.close()
@@ -182,7 +185,7 @@ def test_many_connects_and_closes_leave_nothing(servers):
 
 
 def test_pipelined_requests_are_all_answered(servers):
-    """Good requests in one write, cut at odd places by the socket: each gets its answer."""
+    """Every request of one large write, which the socket splits anywhere, gets its answer."""
     count = 500
     data = b"".join(frame(header(GET_MAX_OFFSET, opaque, topic="GoodTopic", queueId=0)) for opaque in range(count))
     with RawClient(servers[1].address) as client:
@@ -192,8 +195,8 @@ def test_pipelined_requests_are_all_answered(servers):
     assert sorted(answers) == list(range(count)) and {answer.code for answer in answers.values()} == {0}
 
 
-def test_the_log_tells_of_it_and_the_broker_list_is_whole(servers):
-    """After all of the above the name server still lists the broker."""
+def test_log_reports_bad_frames_and_the_broker_list_is_complete(servers):
+    """The name server still lists the broker after all tests above."""
     namesrv, broker, _ = servers
 
     def listed() -> bool:
@@ -203,29 +206,31 @@ def test_the_log_tells_of_it_and_the_broker_list_is_whole(servers):
     wait_until(listed, 60_000, "the broker is registered")
 
 
-# Requests that are well-formed and wrong: rmqha answers with the original's code and remark, and nothing is stored.
+# Well-formed but invalid requests: rmqha answers with the original's code and remark, and nothing is stored.
 #
-# The table of answers was taken from the original; where Java is there, the same test holds it against the original.
+# The table of answers was recorded from the original. Where Java is installed, the same tests check it there.
 
 TOPIC = "BadInput"
 QUEUES = 4
 STORED = 3  # messages in queue 0
 KINDS = ["rmqha", pytest.param("java", marks=pytest.mark.java)]
 MAX_BODY = 4 * 1024 * 1024
-PULL_BYTES = 1 << 20  # more than any pull may give here
+# More than any pull may return here.
+PULL_BYTES = 1 << 20
 
 GET_ALL_TOPIC_LIST = 206
 SUCCESS, SYSTEM_ERROR, ILLEGAL, NO_PERMISSION, NO_TOPIC, OFFSET_MOVED, NO_GROUP = 0, 1, 13, 16, 17, 21, 24
 TOO_BIG = "the message is illegal, maybe msg body or properties length not matched"
 CHARACTERS = re.escape("The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$")
-NUMBER = ""  # a number that cannot be read: the original's remark is a Java exception
+# For a number that cannot be parsed the original's remark is a Java exception.
+NUMBER = ""
 
 
 @dataclass
 class Row:
     """A bad request and the original's answer.
 
-    Where the original takes it (`lax`) or answers with a Java exception (no `remark`), rmqha may say ILLEGAL instead.
+    If the original accepts it (`lax`) or answers with a Java exception (no `remark`), rmqha may answer ILLEGAL.
     """
 
     fields: dict[str, object]
@@ -236,7 +241,7 @@ class Row:
     answer: dict[str, str] = field(default_factory=dict)
 
     def check(self, answer: Answer, kind: str) -> None:
-        """Code, the beginning of the remark, and some fields."""
+        """Assert that code, the beginning of the remark, and some fields are as expected."""
         if kind == "rmqha" and (self.lax or not self.remark) and answer.code != self.code:
             assert answer.code in (SYSTEM_ERROR, ILLEGAL), answer
             return
@@ -245,7 +250,7 @@ class Row:
 
 
 def batch_of(*bodies: bytes, total: int | None = None, length: int | None = None, properties_length: int = 0) -> bytes:
-    """The body of a batch; sizes may lie."""
+    """Return the body of a batch, whose sizes may be wrong."""
     parts = []
     for body in bodies:
         sizes = 22 + len(body) if total is None else total, 0, 0, 0, len(body) if length is None else length
@@ -254,7 +259,7 @@ def batch_of(*bodies: bytes, total: int | None = None, length: int | None = None
 
 
 def batch(code: int, body: bytes, remark: str = "", lax: bool = False, **changes: object) -> Row:
-    """A SEND_BATCH_MESSAGE; its fields have the short names."""
+    """Return the row of a SEND_BATCH_MESSAGE, whose fields have the short names."""
     fields = {"a": "raw-producer", "b": TOPIC, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0,
               "k": "false", "l": 0, "m": "true", **changes}
     return Row(fields, code, remark, body, lax)
@@ -289,7 +294,8 @@ SENDS = {
     "batch whose second one is cut": batch(SYSTEM_ERROR, batch_of(b"abc", b"defghijk")[:-5]),
     "batch of three bytes": batch(SYSTEM_ERROR, b"abc"),
 }
-LAX_BATCHES = {  # the original does not look at the total sizes
+# The original ignores the total sizes.
+LAX_BATCHES = {
     "total size too big": batch(SUCCESS, batch_of(b"abc", total=1000), lax=True),
     "total size 2^31 - 1": batch(SUCCESS, batch_of(b"abc", total=2**31 - 1), lax=True),
     "total size -1": batch(SUCCESS, batch_of(b"abc", total=-1), lax=True),
@@ -314,7 +320,8 @@ PULLS = {
                                "The broker does not support consumer to filter message by SQL92"),
     "no subscription known": Row({"sysFlag": 0}, NO_GROUP, "the consumer's group info not exist\nSee http"),
 }
-GREEDY_PULLS = {"-1": -1, "0": 0, "2^31 - 1": 2**31 - 1}  # the original: an exception, one message, OutOfMemoryError
+# The original: an exception, one message, OutOfMemoryError.
+GREEDY_PULLS = {"-1": -1, "0": 0, "2^31 - 1": 2**31 - 1}
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -350,7 +357,7 @@ def pull(client: RawClient, changes: dict[str, object]) -> Answer:
 
 
 @pytest.mark.parametrize("what", SENDS)
-def test_bad_send_is_refused_as_by_the_original(requests_servers, what):
+def test_bad_send_is_refused_like_in_the_original(requests_servers, what):
     _, broker, good = requests_servers
     with RawClient(broker.address) as client:
         before = [client.max_offset(TOPIC, queue) for queue in range(QUEUES)]
@@ -360,7 +367,7 @@ def test_bad_send_is_refused_as_by_the_original(requests_servers, what):
 
 
 @pytest.mark.parametrize("what", LAX_BATCHES)
-def test_batch_with_lying_total_sizes_is_stored_whole_or_refused(requests_servers, what):
+def test_batch_with_wrong_total_sizes_is_stored_completely_or_refused(requests_servers, what):
     _, broker, good = requests_servers
     row = LAX_BATCHES[what]
     row.fields["b"] = "Lax"
@@ -383,7 +390,7 @@ def test_negative_queue_id_gets_any_queue(requests_servers):
 
 
 @pytest.mark.parametrize("what", PULLS)
-def test_bad_pull_is_answered_as_by_the_original(requests_servers, what):
+def test_bad_pull_is_answered_like_in_the_original(requests_servers, what):
     _, broker, good = requests_servers
     with RawClient(broker.address) as client:
         PULLS[what].check(pull(client, PULLS[what].fields), broker.kind)
@@ -400,7 +407,7 @@ def test_greedy_pull_is_bounded(requests_servers, what):
 
 
 def registration(body: bytes, crc: int | None = None, **changes: object) -> tuple[bytes, dict[str, object]]:
-    """Body and fields of a REGISTER_BROKER whose CRC is right unless `crc` is given; None leaves a field out."""
+    """Return body and fields of a REGISTER_BROKER with the right CRC unless `crc` is given; None omits a field."""
     fields = {"brokerName": "bad-broker", "brokerAddr": "127.0.0.1:1", "clusterName": "BadCluster", "brokerId": 0,
               "haServerAddr": "127.0.0.1:2", "compressed": "false",
               "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF if crc is None else crc, **changes}
@@ -408,7 +415,7 @@ def registration(body: bytes, crc: int | None = None, **changes: object) -> tupl
 
 
 def compressed(data: bytes, **changes: object) -> tuple[bytes, dict[str, object]]:
-    """The same with a deflated body."""
+    """Return body and fields of a REGISTER_BROKER with a deflated body."""
     return registration(zlib.compress(data), compressed="true", **changes)
 
 
@@ -428,7 +435,7 @@ REGISTRATIONS = {
     "wrong types": (registration(b'{"topicConfigSerializeWrapper":7,"filterServerList":{}}'), ""),
     "broker id no number": (registration(RIGHT, brokerId="x"), ""),
 }
-REFUSED_HERE = {  # the original takes these
+REFUSED_HERE = {  # the original accepts these
     "broker id -1": registration(RIGHT, brokerId=-1),
     "no broker name": registration(RIGHT, brokerName=None),
 }
@@ -453,9 +460,9 @@ def test_bad_registration_is_refused_and_the_route_table_unchanged(requests_serv
 
 
 @pytest.mark.parametrize("what", REFUSED_HERE)
-def test_registration_that_only_rmqha_refuses(requests_servers, what):
+def test_invalid_registration_that_the_original_accepts_is_refused(requests_servers, what):
     if requests_servers[0].kind == "java":
-        pytest.skip("the original takes it")
+        pytest.skip("the original accepts it")
     assert register(requests_servers[0], *REFUSED_HERE[what]).code == SYSTEM_ERROR
 
 
@@ -466,19 +473,20 @@ def test_kv_entry_without_key_or_namespace_is_refused(requests_servers, fields):
         assert (answer.code, answer.remark) == (SYSTEM_ERROR, "namespace or key is null")
 
 
-def test_route_of_no_topic_is_a_typed_answer(requests_servers):
+def test_route_request_without_a_topic_gets_a_typed_answer(requests_servers):
     with RawClient(requests_servers[0].address) as client:
         for topic in ("Nobody", "a" * 100_000):
             answer = client.request(105, topic=topic)
             assert answer.code == NO_TOPIC and answer.remark.startswith("No topic route info in name server"), answer
-        assert client.request(105).code in (NO_TOPIC, SYSTEM_ERROR)  # the original looks for a topic named null
+        # the original looks up a topic named null
+        assert client.request(105).code in (NO_TOPIC, SYSTEM_ERROR)
 
 
-# Config files that are wrong: an unknown key is a warning with the nearest name, anything else is exit code 2.
+# Invalid config files: an unknown key is a warning with the nearest name, any other error ends with exit code 2.
 
 
 def run_to_the_end(node, config: Path | None = None) -> tuple[int, str]:
-    """Start a server that should refuse; exit code and output."""
+    """Start a server that should refuse its config; return its exit code and output."""
     if config is not None:
         node.command = [str(config) if part == str(node.config_file) else part for part in node.command]
     node.launch()
@@ -500,7 +508,7 @@ def namesrv(nodes, tmp_path) -> NamesrvNode:
     return node
 
 
-# Not as anybody would write them, but the original takes them and does what they say.
+# Unusual values that the original accepts.
 ODD_VALUES = {
     "autoCreateTopicEnable": "no", "traceOn": "off", "brokerId": -1, "deleteWhen": "004;23;",
     "registerNameServerPeriod": -1, "messageDelayLevel": "1s 5s ", "diskMaxUsedSpaceRatio": 5, "haMasterAddress": "",
@@ -526,8 +534,8 @@ def test_bad_value_is_refused_with_file_key_and_line(broker, key, value):
 
 
 @pytest.mark.java
-def test_odd_values_that_work_there_work_here(make_broker):
-    """The two answer with the same configuration."""
+def test_odd_values_that_the_original_accepts_are_accepted(make_broker):
+    """Both brokers return the same configuration."""
     told = []
     for kind in ("java", "rmqha"):
         node = make_broker(kind, None, kind, **ODD_VALUES)
@@ -544,18 +552,18 @@ def test_slave_with_the_masters_id_is_refused(broker):
     assert code == 2 and str(broker.config_file) in output and "brokerId" in output, output
 
 
-def test_missing_file_is_refused_by_name(broker, namesrv, tmp_path):
+def test_missing_config_file_is_named_in_the_error(broker, namesrv, tmp_path):
     for node in (broker, namesrv):
         code, output = run_to_the_end(node, tmp_path / "nowhere.properties")
         assert code == 2 and "nowhere.properties" in output, output
 
 
 @pytest.mark.parametrize("tail", [b"brokerName=caf\xe9\n", b"brokerName=\xff\xfe\x00\n"])
-def test_latin_1_bytes_are_refused_or_read_but_never_a_traceback(broker, tail):
-    """Java reads properties files as latin-1; either way the broker says what it made of it."""
+def test_latin_1_bytes_never_cause_a_traceback(broker, tail):
+    """Java reads properties files as latin-1. The broker either starts, or exits with an error that names the file."""
     broker.config_file.write_bytes(broker.config_file.read_bytes() + tail)
     broker.launch()
-    wait_until(lambda: not broker.is_alive or "boot success" in broker.output(), 60_000, "an end or a start")
+    wait_until(lambda: not broker.is_alive or "boot success" in broker.output(), 60_000, "the broker to start or exit")
     output = broker.output()
     assert "Traceback" not in output, output
     if not broker.is_alive:
@@ -585,7 +593,7 @@ def test_name_server_refuses_bad_values_too(namesrv, key, value):
     assert code == 2 and f"{namesrv.config_file}:{len(lines) + 1}: {key}" in output, output
 
 
-def test_port_that_is_taken_is_told_in_one_line(broker, nodes, tmp_path):
+def test_port_in_use_is_reported_without_a_traceback(broker, nodes, tmp_path):
     broker.start()
     second = BrokerNode("rmqha", tmp_path / "second", None, "second", listenPort=broker.port)
     nodes.append(second)

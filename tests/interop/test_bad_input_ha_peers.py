@@ -1,4 +1,4 @@
-"""Peers on the replication link that lie: on a master's HA port, and a fake master that an rmqha slave connects to."""
+"""Lying peers on the replication link: at a master's HA port, and a fake master that an rmqha slave connects to."""
 import socket
 import struct
 from collections.abc import Callable
@@ -20,18 +20,18 @@ FIRST_REPORTS = {"max + 1": lambda end: end + 1, "2^62": lambda end: 1 << 62, "2
 
 
 def report(offset: int) -> bytes:
-    """What a slave sends: the end of its log."""
+    """Return a slave's report, which is the end of its log."""
     return struct.pack(">q", offset)
 
 
 def ha_frame(offset: int, body: bytes = b"", size: int | None = None) -> bytes:
-    """What a master sends: offset, size, body; the size may lie."""
+    """Return a master's frame: offset, size, body. The size may be wrong."""
     return struct.pack(">qi", offset, len(body) if size is None else size) + body
 
 
 @pytest.fixture
 def master(make_broker):
-    """A SYNC_MASTER with some messages and no slave: nothing that it stores may be acknowledged."""
+    """Yield a SYNC_MASTER with some messages and no slave: it may acknowledge nothing that it stores."""
     broker = make_broker("rmqha", None, "master", brokerRole="SYNC_MASTER", slaveTimeout=500,
                          haHousekeepingInterval=HOUSEKEEPING_MS)
     broker.good = GoodClient(broker.address, TOPIC)
@@ -52,8 +52,8 @@ def assert_nothing_is_acknowledged(master: BrokerNode) -> None:
 
 
 def assert_a_slave_that_stays_behind_acknowledges_nothing(master: BrokerNode) -> None:
-    """It reports the same end of the log again and again, for the master closes a silent one: a later message is beyond
-    that, whatever others have claimed before."""
+    """The slave keeps reporting the same end of its log, because the master closes silent connections. A later message
+    is beyond that end, whatever other peers have claimed before."""
     with RawClient(master.ha_address) as peer:
         end = store_compare.log_end(master.commit_log)
 
@@ -87,11 +87,11 @@ def test_later_report_outside_the_log_closes_and_acknowledges_nothing(master):
     assert_nothing_is_acknowledged(master)
 
 
-def test_slave_that_stays_behind_acknowledges_nothing(master):
+def test_slave_that_does_not_catch_up_acknowledges_nothing(master):
     assert_a_slave_that_stays_behind_acknowledges_nothing(master)
 
 
-def test_half_reports_and_silence_acknowledge_nothing_and_end(master):
+def test_partial_reports_and_silence_acknowledge_nothing_and_are_closed(master):
     holdings = Holdings(master)
     for data in (b"", b"\0\0\0\0", b"\0\0\0\0\0\0\0"):
         with RawClient(master.ha_address) as peer:
@@ -104,7 +104,7 @@ def test_half_reports_and_silence_acknowledge_nothing_and_end(master):
     assert_nothing_is_acknowledged(master)
 
 
-def test_flood_of_reports_is_closed_and_costs_the_good_client_nothing(master):
+def test_flood_of_reports_is_closed_without_delaying_other_clients(master):
     end = store_compare.log_end(master.commit_log)
     with RawClient(master.ha_address) as peer, pytest.raises((BrokenPipeError, ConnectionResetError)):
         for _ in range(500):
@@ -113,7 +113,7 @@ def test_flood_of_reports_is_closed_and_costs_the_good_client_nothing(master):
     assert_nothing_is_acknowledged(master)
 
 
-def test_http_and_random_bytes_on_the_ha_port_end(master):
+def test_http_and_random_bytes_on_the_ha_port_are_closed(master):
     for data in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01" + bytes(range(200)), b"\xff" * 4096):
         with RawClient(master.ha_address) as peer:
             peer.send(data)
@@ -121,7 +121,7 @@ def test_http_and_random_bytes_on_the_ha_port_end(master):
     assert_nothing_is_acknowledged(master)
 
 
-def test_probes_of_the_ha_port_leave_nothing(master):
+def test_probes_of_the_ha_port_leak_nothing(master):
     holdings = Holdings(master)
     for _ in range(10_000):
         RawClient(master.ha_address).socket.close()
@@ -130,7 +130,7 @@ def test_probes_of_the_ha_port_leave_nothing(master):
 
 
 class FakeMaster:
-    """Listens where the slave looks for its master's log."""
+    """A server at the HA address that the slave connects to."""
 
     def __init__(self) -> None:
         self.port = ports.free_ha_port()
@@ -140,9 +140,9 @@ class FakeMaster:
         self.connection: socket.socket | None = None
 
     def accept(self) -> int:
-        """Take the slave's next connection that reports, and the report.
+        """Accept the slave's next connection that sends a report, and return the report.
 
-        For 10 s a slave that holds a log comes and goes: nobody on the main port tells what this master is.
+        For 10 s a slave with a log keeps reconnecting, because nothing on the main port says what this master is.
         """
         while True:
             self.hang_up()
@@ -154,7 +154,7 @@ class FakeMaster:
                 continue
 
     def read_report(self) -> int:
-        """The slave's next report; EOFError when it closes."""
+        """Return the slave's next report. Raise EOFError when the slave closes."""
         data = b""
         while len(data) < 8:
             chunk = self.connection.recv(8 - len(data))
@@ -164,7 +164,7 @@ class FakeMaster:
         return struct.unpack(">q", data)[0]
 
     def highest_report_until_closed(self, timeout_s: float = 60) -> int:
-        """Read reports until the slave closes; the highest one, -1 when there was none."""
+        """Read reports until the slave closes; return the highest one, or -1 if there was none."""
         highest = -1
         self.connection.settimeout(timeout_s)
         while True:
@@ -179,7 +179,7 @@ class FakeMaster:
             self.connection.close()
 
     def close(self) -> None:
-        """Close all."""
+        """Close all sockets."""
         self.hang_up()
         self._listener.close()
 
@@ -199,7 +199,7 @@ def slave(make_broker, fake_master):
 
 @pytest.fixture
 def log_bytes(make_broker) -> bytes:
-    """The log of a master with ten messages."""
+    """Return the log of a master with ten messages."""
     broker = make_broker("rmqha", None, "writer")
     good = GoodClient(broker.address, TOPIC)
     for _ in range(10):
@@ -226,7 +226,7 @@ LIES: dict[str, Callable[[int], bytes]] = {
 
 
 class Deceived:
-    """A slave process of its own for one lie: first it gets a right log, then the lie."""
+    """A separate slave process for one lie. It first gets a valid log, then the lie."""
 
     def __init__(self, what: str, make_broker: Callable, log: bytes):
         self.what, self.end = what, len(log)
@@ -235,23 +235,23 @@ class Deceived:
                                  haMasterAddress=self.fake.address)
         assert self.fake.accept() == 0
         self.fake.connection.sendall(ha_frame(0, log))
-        wait_until(lambda: self.fake.read_report() == self.end, 60_000, "the slave reports what it took")
+        wait_until(lambda: self.fake.read_report() == self.end, 60_000, "the slave reports what it appended")
 
     def lie(self) -> None:
-        """Send the lie; the slave may close before it is sent whole."""
+        """Send the lie. The slave may close before it is sent completely."""
         try:
             self.fake.connection.sendall(LIES[self.what](self.end))
         except (BrokenPipeError, ConnectionResetError):
             pass
 
     def fault(self) -> str | None:
-        """What the slave did wrong; None when it closed, acknowledged no more, kept its log, and came back."""
+        """Return the slave's mistake, or None if it closed, acknowledged no more, kept its log, and reconnected."""
         try:
             assert self.fake.highest_report_until_closed() <= self.end, "acknowledged"
             assert self.slave.is_alive and store_compare.log_end(self.slave.commit_log) == self.end, "log changed"
             with RawClient(self.slave.address) as client:
-                assert client.request(28).code == 0, "serves nobody"
-            assert self.fake.accept() == self.end, "came back with another offset"
+                assert client.request(28).code == 0, "serves no client"
+            assert self.fake.accept() == self.end, "reconnected with another offset"
             assert store_compare.check_consume_queues(self.slave.store) == 10, "consume queue"
         except (AssertionError, TimeoutError) as e:
             return f"{self.what}: {e!r}"
@@ -260,8 +260,8 @@ class Deceived:
         return None
 
 
-def test_lying_master_is_left_and_never_acknowledged(make_broker, log_bytes):
-    """All lies side by side, as a slave waits a while before it comes back."""
+def test_slave_disconnects_from_a_lying_master_and_acknowledges_nothing(make_broker, log_bytes):
+    """All lies run in parallel, because a slave waits a while before it reconnects."""
     deceived = [Deceived(what, make_broker, log_bytes) for what in LIES]
     for one in deceived:
         one.lie()
@@ -269,18 +269,19 @@ def test_lying_master_is_left_and_never_acknowledged(make_broker, log_bytes):
     assert not faults, "\n".join(faults)
 
 
-def test_slave_takes_the_log_in_single_bytes(log_bytes, slave, fake_master):  # the slave last: it waits for 4 s only
+# The slave last: it waits for 4 s only.
+def test_slave_accepts_the_log_in_single_bytes(log_bytes, slave, fake_master):
     assert fake_master.accept() == 0
     fake_master.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in ha_frame(0, log_bytes):
         fake_master.connection.sendall(bytes([byte]))
-    wait_until(lambda: fake_master.read_report() == len(log_bytes), 60_000, "all taken")
+    wait_until(lambda: fake_master.read_report() == len(log_bytes), 60_000, "the slave has the whole log")
     assert store_compare.log_end(slave.commit_log) == len(log_bytes)
     wait_until(lambda: store_compare.unit_count(slave.store) == 10, 60_000, "dispatched")
 
 
-def test_silent_master_costs_no_processor_time(slave, fake_master):
-    """Silence, then frames that never end: the slave waits or leaves, and spins in neither case."""
+def test_silent_master_costs_no_cpu_time(slave, fake_master):
+    """Silence, and then frames that never end: the slave waits or disconnects, and does not spin."""
     assert fake_master.accept() == 0
     watch = Holdings(slave)
     before = watch.cpu_seconds()

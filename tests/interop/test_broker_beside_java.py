@@ -1,4 +1,4 @@
-"""The real broker and rmqha's: held pulls, permissions, requests with replies, and SQL92."""
+"""The real broker and rmqha's behave alike: held pulls, permissions, requests with replies, and SQL92."""
 import json
 import threading
 import time
@@ -38,7 +38,7 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.java
 
 
-# Held pulls, the broker's permission, full queues and connections that end: rmqha's broker answers as the real one.
+# Held pulls, the broker's permission, full queues and closed connections: rmqha's broker answers like the real one.
 
 KINDS = ("java", "rmqha")
 TOPIC, ORDERED = "Held", "HeldOrdered"
@@ -46,7 +46,7 @@ BUSY = (response_code.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control fo
 
 
 class Talker:
-    """A connection to a broker, by hand; counts the notifications that it gets."""
+    """A client with requests written by hand, which counts the notifications that it gets."""
 
     def __init__(self, address: str):
         self.address = address
@@ -56,34 +56,34 @@ class Talker:
         self.client.start()
 
     def process_request(self, _channel, request):
-        """A broker says that a group changed."""
+        """Count a notification that the group has changed."""
         self.notified.append(request.ext_fields["consumerGroup"])
 
     def reject_request(self) -> bool:
-        """Never."""
+        """Return False: nothing is rejected."""
         return False
 
     def ask(self, code: int, header=None, body: bytes | None = None, timeout_ms: int = 40_000) -> RemotingCommand:
-        """One request and its answer."""
+        """Send one request, and return its answer."""
         request = RemotingCommand.create_request_command(code, header)
         request.body = body
         return self.client.invoke_sync(self.address, request, timeout_ms)
 
     def send(self, body: bytes = b"x", topic: str = TOPIC) -> RemotingCommand:
-        """One message to queue 0."""
+        """Send one message to queue 0."""
         properties = message_decoder.message_properties2string({"KEYS": "k"})
         header = SendMessageRequestHeader("p", topic, "TBW102", 4, 0, 0, 1, 0, properties)
         return self.ask(request_code.SEND_MESSAGE, header, body)
 
     def pull(self, offset: int, hold_ms: int | None = None) -> RemotingCommand:
-        """From queue 0; `hold_ms` lets the broker wait."""
+        """Pull from queue 0. `hold_ms` lets the broker hold the request."""
         flag = sys_flags.build_pull_sys_flag(False, hold_ms is not None, True, False)
         return self.ask(request_code.PULL_MESSAGE, PullMessageRequestHeader(
             consumerGroup="holder", topic=TOPIC, queueId=0, queueOffset=offset, maxMsgNums=32, sysFlag=flag,
             commitOffset=0, suspendTimeoutMillis=hold_ms or 0, subscription="*", subVersion=0, expressionType="TAG"))
 
     def beat(self, group: str, client_id: str) -> None:
-        """Say that a consumer of `group` lives here."""
+        """Send the heartbeat of a consumer of `group`."""
         subscription = SubscriptionData(topic=TOPIC, subString="*")
         consumer = ConsumerData(group, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING,
                                 ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, {subscription})
@@ -91,7 +91,7 @@ class Talker:
         assert self.ask(request_code.HEART_BEAT, None, body).code == response_code.SUCCESS
 
     def members(self, group: str) -> tuple:
-        """Who consumes as `group`: ids, or code and remark."""
+        """Return the client ids of the consumers of `group`, or code and remark."""
         answer = self.ask(request_code.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequestHeader(group))
         if answer.code != response_code.SUCCESS:
             return answer.code, answer.remark
@@ -101,11 +101,11 @@ class Talker:
 
 @pytest.fixture(scope="module")
 def brokers(client_broker, java_driver):
-    """A broker of each kind with topics of one queue; kind -> broker."""
+    """Return kind -> a broker with topics of one queue."""
     found = {kind: client_broker(kind) for kind in KINDS}
     for broker in found.values():
         java_driver.create_topic(broker.namesrv, broker.address, TOPIC, 1)
-        # what the name server calls ordered is so at each registration; else it may be forgotten at the next one
+        # A topic that the name server lists as ordered stays so at each registration; another one may lose its order.
         java_driver.admin("updateOrderConf", "-n", broker.namesrv, "-t", ORDERED, "-m", "put", "-v", "broker-a:1")
         java_driver.admin("updateTopic", "-n", broker.namesrv, "-b", broker.address, "-t", ORDERED, "-r", "1", "-w",
                           "1", "-o", "true")
@@ -114,7 +114,7 @@ def brokers(client_broker, java_driver):
 
 @pytest.fixture
 def talk():
-    """talk(broker) -> a Talker, closed at the test's end."""
+    """Yield talk(broker) -> a Talker; close all at the end of the test."""
     made: list[Talker] = []
 
     def make(broker: BrokerNode) -> Talker:
@@ -126,24 +126,25 @@ def talk():
 
 
 def of_both(brokers, act) -> dict:
-    """What `act(broker)` gives for each kind."""
+    """Return the result of `act(broker)` for each kind."""
     return {kind: act(broker) for kind, broker in brokers.items()}
 
 
-def test_a_held_pull_is_answered_when_its_time_is_over(brokers, talk):
+def test_held_pull_is_answered_when_its_time_is_over(brokers, talk):
     def act(broker):
         talker = talk(broker)
         end = talker.pull(0).ext_fields["maxOffset"]
         begin = time.monotonic()
         answer = talker.pull(int(end), hold_ms=1_500)
         return answer.code, answer.remark, answer.ext_fields["nextBeginOffset"] == end, time.monotonic() - begin >= 1.5
-    with ThreadPoolExecutor() as pool:  # each looks every 5 s only
+    # each checks held pulls only every 5 s
+    with ThreadPoolExecutor() as pool:
         answers = {kind: held.result() for kind, held in of_both(brokers, partial(pool.submit, act)).items()}
     assert answers["rmqha"] == answers["java"]
     assert answers["rmqha"][0] == response_code.PULL_NOT_FOUND and answers["rmqha"][2:] == (True, True)
 
 
-def test_a_held_pull_is_answered_when_a_message_comes(brokers, talk):
+def test_held_pull_is_answered_when_a_message_arrives(brokers, talk):
     def act(broker):
         talker, sender = talk(broker), talk(broker)
         end = int(talker.pull(0).ext_fields["maxOffset"])
@@ -157,7 +158,7 @@ def test_a_held_pull_is_answered_when_a_message_comes(brokers, talk):
     assert answers["rmqha"] == answers["java"] == (response_code.SUCCESS, "FOUND", b"awaited", True)
 
 
-def test_a_pull_that_does_not_wait_is_answered_at_once_with_the_same_words(brokers, talk):
+def test_pull_without_a_hold_is_answered_at_once_with_the_same_remark(brokers, talk):
     def act(broker):
         talker = talk(broker)
         end = int(talker.pull(0).ext_fields["maxOffset"])
@@ -167,7 +168,7 @@ def test_a_pull_that_does_not_wait_is_answered_at_once_with_the_same_words(broke
     assert answers["rmqha"] == answers["java"]
 
 
-def test_without_long_polling_a_pull_waits_for_the_short_time(brokers, talk, java_driver):
+def test_pull_without_long_polling_waits_for_the_short_interval(brokers, talk, java_driver):
     def set_long_polling(broker, value):
         java_driver.admin("updateBrokerConfig", "-n", broker.namesrv, "-b", broker.address, "-k", "longPollingEnable",
                           "-v", value)
@@ -187,7 +188,7 @@ def test_without_long_polling_a_pull_waits_for_the_short_time(brokers, talk, jav
 
 
 @pytest.mark.parametrize("permission", [2, 4, 6])
-def test_the_brokers_permission_refuses_with_the_same_words(brokers, talk, java_driver, permission):
+def test_brokers_refuse_by_permission_with_the_same_remark(brokers, talk, java_driver, permission):
     def act(broker):
         def set_permission(value):
             java_driver.admin("updateBrokerConfig", "-n", broker.namesrv, "-b", broker.address, "-k",
@@ -205,11 +206,12 @@ def test_the_brokers_permission_refuses_with_the_same_words(brokers, talk, java_
     assert refused == [False, not permission & 2, not permission & 4]  # sends: of ordered topics only
 
 
-def test_a_full_queue_refuses_with_the_same_words(brokers):
+def test_full_queue_refuses_with_the_same_remark(brokers):
     asked = {"topic": TOPIC, "key": "k", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 62}
 
     def act(broker):
-        with RawClient(broker.address) as client:  # all at once: the broker's thread is not to keep up
+        # all at once, so that the broker's thread cannot keep up
+        with RawClient(broker.address) as client:
             client.send(b"".join(frame(header(request_code.QUERY_MESSAGE, opaque, **asked)) for opaque in range(300)))
             answers = [client.read_frame()[1] for _ in range(300)]
         return {(answer.code, answer.remark) for answer in answers if answer.code == response_code.SYSTEM_BUSY}
@@ -217,7 +219,7 @@ def test_a_full_queue_refuses_with_the_same_words(brokers):
     assert answers["rmqha"] == answers["java"] == {BUSY}
 
 
-def test_a_connection_that_ends_takes_its_consumer_away_and_tells_the_others(brokers, talk):
+def test_closed_connection_unregisters_its_consumer_and_notifies_the_others(brokers, talk):
     def act(broker):
         one, two = talk(broker), talk(broker)
         one.beat("leaving", "id-1")
@@ -238,7 +240,7 @@ def test_a_connection_that_ends_takes_its_consumer_away_and_tells_the_others(bro
     assert answers["rmqha"][0] == ("id-1", "id-2") and answers["rmqha"][1] == {"leaving"}
 
 
-# Java's requests and replies through the real broker and through rmqha's: the same replies, the same refusals.
+# Java's requests and replies through the real broker and through rmqha's: the same replies and the same errors.
 
 KINDS = ("java", "rmqha")
 REQUEST_REPLY_TOPIC, REPLY_TOPIC = "Requests", "InteropCluster_REPLY_TOPIC"
@@ -246,7 +248,7 @@ REQUEST_REPLY_TOPIC, REPLY_TOPIC = "Requests", "InteropCluster_REPLY_TOPIC"
 
 @pytest.fixture(scope="module")
 def request_reply_brokers(module_nodes, tmp_path_factory, java_driver):
-    """A broker of each kind; kind -> broker."""
+    """Return kind -> broker."""
     started = {}
     for kind in KINDS:
         folder = tmp_path_factory.mktemp(kind)
@@ -260,7 +262,7 @@ def request_reply_brokers(module_nodes, tmp_path_factory, java_driver):
 
 
 def replies(broker: BrokerNode) -> list:
-    """What the broker's log has of the reply topic: queue offset, body, queue, flags, and the properties' names."""
+    """Return the reply topic's records in the log: queue offset, body, queue, flags, and names of properties."""
     return [(record.queue_offset, record.body, record.queue_id, record.sys_flag, sorted(record.properties))
             for record in store_compare.walk(broker.commit_log) if record.topic == REPLY_TOPIC]
 
@@ -274,7 +276,7 @@ def test_java_gets_replies_to_its_requests(request_reply_brokers, java_driver):
                                     broker in request_reply_brokers.items()}
     assert got["rmqha"] == got["java"]
     assert got["rmqha"][0] == "cba" and "wait reply message timeout, 3000 ms" in got["rmqha"][2]
-    # A broker gives a reply to the client that asked before it stores it: the next one may be stored earlier.
+    # A broker sends a reply to the requesting client before it stores it, so the next reply may be stored first.
     stored = {kind: wait_until(lambda kind=kind: len(all_of := replies(request_reply_brokers[kind])) == before[kind] +
                                3 and all_of,
                                60_000, f"three replies stored by {kind}")[before[kind]:]
@@ -284,7 +286,7 @@ def test_java_gets_replies_to_its_requests(request_reply_brokers, java_driver):
     assert [offset for offset, *_ in stored["rmqha"]] == [offset for offset, *_ in stored["java"]]
 
 
-def test_replies_to_nobody_are_refused_with_the_same_words(request_reply_brokers):
+def test_replies_to_unknown_clients_are_refused_with_the_same_remark(request_reply_brokers):
     answers = {}
     for kind, broker in request_reply_brokers.items():
         client = RemotingClient(RemotingClientConfig())
@@ -299,7 +301,7 @@ def test_replies_to_nobody_are_refused_with_the_same_words(request_reply_brokers
 
 
 def send(client: RemotingClient, address: str, properties: dict[str, str], is_v2: bool) -> tuple:
-    """A reply sent by hand; code, remark and the fields of the answer but its id."""
+    """Send a reply; return the answer's code, remark and fields, except the message id."""
     text = message_decoder.message_properties2string({"MSG_TYPE": "reply", **properties})
     if is_v2:
         header = SendMessageRequestHeaderV2(a="p", b=REPLY_TOPIC, c="TBW102", d=4, e=0, f=0, g=1, h=0, i=text, j=0)
@@ -314,7 +316,7 @@ def send(client: RemotingClient, address: str, properties: dict[str, str], is_v2
     return response.code, response.remark, fields
 
 
-# Java's consumers with MessageSelector.bySql on the real broker and on rmqha's: the same messages, the same errors.
+# Java's consumers with MessageSelector.bySql on the real broker and on rmqha's: the same messages and errors.
 
 SQL92_TOPIC = "SqlTopic"
 KINDS = ("java", "rmqha")
@@ -325,12 +327,13 @@ WHAT_TO_READ = (
     "a BETWEEN 1 AND 5", "a NOT BETWEEN 1 AND 5", "a IS NULL OR b IS NULL", "a = TRUE", "a = 'it''s'", "a = 'ß'",
     "a > b", "TAGS = 'TagB' AND a IS NOT NULL", "a", "nothing IS NULL", "a = 3 garbage",
 )
-SECOND = 1000  # index of the first message that a test sends
+# The index of the first message that a test sends.
+SECOND = 1000
 
 
 @pytest.fixture(scope="module")
 def sql92_brokers(module_nodes, tmp_path_factory, java_driver):
-    """A broker of each kind with the same messages; kind -> broker."""
+    """Return kind -> a broker; both have the same messages."""
     from tests.support.nodes import BrokerNode, NamesrvNode
     started = {}
     for kind in KINDS:
@@ -350,7 +353,7 @@ def sql92_brokers(module_nodes, tmp_path_factory, java_driver):
 
 
 def messages(first: int) -> list[dict]:
-    """One message for each pair of values of the properties a and b."""
+    """Return one message for each pair of values of the properties a and b."""
     described = []
     for number in range(len(VALUES) ** 2):
         pair = {"a": VALUES[number // len(VALUES)], "b": VALUES[number % len(VALUES)]}
@@ -370,7 +373,7 @@ def test_pulls_find_the_same_messages(sql92_brokers, java_driver):
     assert [sql for sql, size in sizes.items() if not 0 < size < len(VALUES) ** 2] == ["a", "nothing IS NULL"]
 
 
-def test_consumers_get_the_same_messages_also_through_the_bit_maps(sql92_brokers, java_driver):
+def test_consumers_get_the_same_messages_with_bit_maps_too(sql92_brokers, java_driver):
     expression = "a BETWEEN 1 AND 5 AND TAGS = 'TagA'"
     jobs, more = {}, messages(SECOND)
     first = java_driver.submit("pullSql", namesrv=sql92_brokers["java"].namesrv, topic=SQL92_TOPIC, group="sql-pull",
@@ -394,7 +397,7 @@ def test_consumers_get_the_same_messages_also_through_the_bit_maps(sql92_brokers
 
 
 def kept_filters(broker) -> dict | None:
-    """The table in the broker's file, once the consumer is in it: a broker saves it each 10 s, when empty as well."""
+    """Wait until the broker's file has the consumer, and return its table: brokers save it every 10 s, even empty."""
     table = json.loads(broker.config_text("consumerFilter.json") or '{"filterDataByTopic": {}}')
     groups = table["filterDataByTopic"].get(SQL92_TOPIC, {"groupFilterData": {}})["groupFilterData"]
     return table if "sql-push" in groups else None
@@ -405,7 +408,7 @@ def registered(driver, broker) -> str:
 
 
 def check_client(address: str, expression: str, kind: str = "SQL92") -> tuple[int, str | None]:
-    """What CHECK_CLIENT_CONFIG says of an expression."""
+    """Return code and remark of CHECK_CLIENT_CONFIG for an expression."""
     client = RemotingClient(RemotingClientConfig())
     client.start()
     try:
@@ -418,14 +421,14 @@ def check_client(address: str, expression: str, kind: str = "SQL92") -> tuple[in
         client.shutdown()
 
 
-def test_expressions_are_checked_with_the_same_words(sql92_brokers):
+def test_expressions_are_checked_with_the_same_remarks(sql92_brokers):
     said = {kind: [check_client(broker.address, sql) for sql in EXPRESSIONS[::3]] for kind,
             broker in sql92_brokers.items()}
     assert said["rmqha"] == said["java"]
     assert {code for code, _ in said["rmqha"]} == {0, 23}
 
 
-def test_consumer_with_a_bad_expression_is_told_the_same(sql92_brokers, java_driver):
+def test_consumer_with_an_invalid_expression_gets_the_same_error(sql92_brokers, java_driver):
     told = [java_driver.submit("pushSql", namesrv=broker.namesrv, topic=SQL92_TOPIC, group="sql-bad", until=1,
                                lingerMs=0,
                                expression="a between 5 and 1", deadlineMs=1000).result()["error"].replace(

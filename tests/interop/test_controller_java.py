@@ -1,4 +1,4 @@
-"""Java 5.1.4's brokers and mqadmin under our controller, and Java's brokers and ours in one set."""
+"""Brokers and mqadmin of Java 5.1.4 under rmqha's controller, and Java's and rmqha's brokers in one set."""
 import time
 
 import pytest
@@ -18,7 +18,7 @@ WAIT_MS = 60_000
 
 @pytest.fixture
 def controller(nodes, tmp_path):
-    """Our controller, a process."""
+    """Return rmqha's controller as a process."""
     node = ControllerNode("rmqha", tmp_path / "controller")
     nodes.append(node)
     return node.start()
@@ -26,7 +26,7 @@ def controller(nodes, tmp_path):
 
 @pytest.fixture
 def replicas(make_broker, make_namesrv, controller, tmp_path):
-    """replicas(kinds) -> a broker of each kind, all in sync."""
+    """Return replicas(kinds) -> a broker of each kind, all in sync."""
     def make(*kinds: str) -> list[BrokerNode]:
         namesrv = make_namesrv("rmqha").address
         made = []
@@ -40,26 +40,26 @@ def replicas(make_broker, make_namesrv, controller, tmp_path):
 
 
 def state(controller: ControllerNode) -> dict:
-    """What the controller says of the brokers."""
+    """Return the controller's state of the brokers."""
     return sync_state([controller.address], BROKER) or {}
 
 
 def wait_in_sync(controller: ControllerNode, count: int) -> dict:
-    """Until so many replicas are in sync, and live."""
+    """Wait until `count` replicas are in sync and alive."""
     wait_until(lambda: sum(each["alive"] for each in state(controller).get("inSyncReplicas", ())) == count, WAIT_MS,
                f"{count} replicas in sync: {state(controller)}")
     return state(controller)
 
 
 def master_of(brokers: list[BrokerNode], controller: ControllerNode) -> BrokerNode:
-    """The one that the controller calls the master."""
+    """Return the broker that the controller calls the master."""
     address = state(controller)["masterAddress"]
     return next(each for each in brokers if each.address == address)
 
 
 def first_acknowledgement_s(brokers: list[BrokerNode], begin: float) -> float:
-    """Ask all until one acknowledges; how long behind `begin`. A slave that acknowledges late is waited for: a message
-    that is sent again is stored twice."""
+    """Send to all until one acknowledges; return the seconds since `begin`. A late slave is waited for, because a
+    message that is sent again is stored twice."""
     def acknowledges(broker: BrokerNode) -> bool:
         try:
             with RawClient(broker.address) as client:
@@ -70,7 +70,7 @@ def first_acknowledgement_s(brokers: list[BrokerNode], begin: float) -> float:
     return time.monotonic() - begin
 
 
-def test_brokers_of_java_fail_over_come_back_and_obey_mqadmin(controller, replicas, tmp_path):
+def test_java_brokers_fail_over_rejoin_and_obey_mqadmin(controller, replicas, tmp_path):
     brokers = replicas("java5", "java5", "java5")
     first = master_of(brokers, controller)
     with RawClient(first.address) as client:
@@ -82,7 +82,7 @@ def test_brokers_of_java_fail_over_come_back_and_obey_mqadmin(controller, replic
     first.kill()
     others = [each for each in brokers if each is not first]
     spent_s = first_acknowledgement_s(others, begin)
-    print(f"first acknowledgement by the new master behind {spent_s:.3f} s")
+    print(f"first acknowledgement by the new master after {spent_s:.3f} s")
     second = master_of(others, controller)
     assert state(controller)["masterEpoch"] == epoch + 1
     first.start()
@@ -118,7 +118,7 @@ def test_brokers_of_java_fail_over_come_back_and_obey_mqadmin(controller, replic
     with RawClient(first.address) as client:
         refused = wait_until(lambda: (answer := client.send_message_once(TOPIC, b"alone")).code == 1 and answer,
                              WAIT_MS, "a master without its slaves refuses")
-    assert refused.remark == mix_all.TOO_FEW_IN_SYNC, "our producers know it by that"
+    assert refused.remark == mix_all.TOO_FEW_IN_SYNC, "rmqha's producers rely on this code"
 
 
 @pytest.mark.parametrize("first", ["java5", "rmqha"])
@@ -138,7 +138,7 @@ def test_brokers_of_both_kinds_replace_each_other(controller, replicas, first):
         begin = time.monotonic()
         master.kill()
         spent_s = first_acknowledgement_s([each for each in brokers if each is not master], begin)
-        print(f"{master.kind} killed, first acknowledgement behind {spent_s:.3f} s")
+        print(f"{master.kind} killed, first acknowledgement after {spent_s:.3f} s")
         sent += 1
         master.start()
         wait_in_sync(controller, 3)

@@ -1,6 +1,6 @@
-"""The C++ client against rmqha's broker and against the real one: the same outcome of the same steps.
+"""The C++ client with rmqha's broker and with the real one: the same steps have the same results.
 
-Skipped, with the reason, where the wheel is not installed.
+Skipped, with the reason, if the wheel is not installed.
 """
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -24,32 +24,32 @@ KINDS = [pytest.param("rmqha", id="rmqha"), pytest.param("java", id="java", mark
 
 
 class Cluster:
-    """A broker and the C++ client beside it."""
+    """A broker, and the C++ client with it."""
 
     def __init__(self, broker: BrokerNode, folder):
         self.folder = folder
         self.namesrv = broker.namesrv
-        self.refused: Future | None = None  # of send_and_refuse
+        self.refused: Future | None = None
 
     def cpp(self, cmd: str, topic: str, group: str, **command) -> dict:
-        """A command of the C++ client."""
+        """Run a command of the C++ client."""
         return cpp_client.run(self.folder / group, cmd=cmd, namesrv=self.namesrv, topic=topic, group=group, **command)
 
 
     def send_and_refuse(self) -> dict:
-        """What a consumer that refuses the first message gets."""
+        """Return what a consumer gets that refuses the first message."""
         self.cpp("send", "CppAgain", "cpp-again", messages=[{"body": "once more"}])
         return self.cpp("receive", "CppAgain", "cpp-refusing", until=2, failFirst=1)
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def cluster(request, client_broker, tmp_path_factory):
-    """The C++ client beside a broker of each kind."""
+    """Yield the C++ client with a broker of each kind."""
     cluster = Cluster(client_broker(request.param), tmp_path_factory.mktemp("cpp"))
     with DefaultMQProducer("topics", cluster.namesrv) as producer:
         for topic in ("Cpp", "CppOrderly", "CppTransactions", "CppMixed", "CppAgain"):
             wait_until(lambda topic=topic: _made(producer, topic), 60_000, f"topic {topic}")
-    # beside the other tests: the C++ client looks for its retry topic every 10 s only
+    # in parallel to the other tests: the C++ client looks for its retry topic only every 10 s
     with ThreadPoolExecutor(1) as pool:
         cluster.refused = pool.submit(cluster.send_and_refuse)
         yield cluster
@@ -59,11 +59,11 @@ def _made(producer, topic: str) -> bool:
     try:
         producer.admin.create_topic("TBW102", topic, 4)
         return len(producer.fetch_publish_message_queues(topic)) == 4
-    except MQClientException:  # the broker is not registered yet
+    except MQClientException:  # not registered yet
         return False
 
 
-def test_messages_with_tags_and_keys_go_through(cluster):
+def test_messages_with_tags_and_keys_are_delivered(cluster):
     messages = [{"body": f"größe {index}", "tags": "ABC"[index % 3], "keys": f"key{index}"} for index in range(30)]
     sent = cluster.cpp("send", "Cpp", "cpp-send", messages=messages)["results"]
     assert [status for status, _id, _offset in sent] == ["OK"] * 30
@@ -75,7 +75,7 @@ def test_messages_with_tags_and_keys_go_through(cluster):
     assert sorted(one["body"] for one in tagged) == sorted(one["body"] for one in messages if one["tags"] in "AC")
 
 
-def test_an_orderly_consumer_gets_each_key_in_its_order(cluster):
+def test_orderly_consumer_gets_each_key_in_order(cluster):
     messages = [{"body": f"{key}-{step}", "shardingKey": f"order-{key}"} for step in range(8) for key in range(5)]
     sent = cluster.cpp("send", "CppOrderly", "cpp-orderly", messages=messages, orderly=True)["results"]
     assert [status for status, _id, _offset in sent] == ["OK"] * 40
@@ -94,7 +94,7 @@ def test_only_committed_messages_are_seen(cluster):
     assert sorted(one["body"] for one in got) == ["c1", "c2", "c3"]
 
 
-def test_rmqhas_client_and_the_cpp_client_read_each_other(cluster):
+def test_rmqha_and_cpp_clients_read_each_others_messages(cluster):
     long_body = "abcdefghij" * 3000  # compressed by both
     cluster.cpp("send", "CppMixed", "cpp-mixed", messages=[
         {"body": long_body, "tags": "cpp", "properties": {"color": "blue"}}, {"body": "later", "delayLevel": 1}])
@@ -119,7 +119,7 @@ def test_rmqhas_client_and_the_cpp_client_read_each_other(cluster):
     assert {one["keys"] for one in got if one["tags"] == "python"} == {"k1 k2"}
 
 
-def test_a_refused_message_comes_again(cluster):
+def test_refused_message_is_delivered_again(cluster):
     got = cluster.refused.result(150)["messages"]
     assert [(one["body"], one["reconsumeTimes"]) for one in got] == [("once more", 0), ("once more", 1)]
     assert got[0]["id"] == got[1]["id"]

@@ -1,4 +1,4 @@
-"""Brokers of whole processes: their start, kill -9 under load, changing roles, and damaged stores."""
+"""Crashes of whole broker processes: kill -9 under load, changing roles, damaged stores, and the start itself."""
 import os
 import random
 import re
@@ -21,7 +21,7 @@ from tests.support.nodes import MIB, BrokerNode
 from tests.support.raw_remoting import GET_MAX_OFFSET, RawClient
 from tests.support.wait import wait_until
 
-# kill -9 of a whole broker under load: after the restart each acknowledged message is there, the queues are right.
+# kill -9 of a whole broker under load: after the restart every acknowledged message is there, and the queues are right.
 
 TOPIC = "Crashed"
 QUEUES = 4
@@ -30,7 +30,7 @@ CONFIG = {"flushDiskType": "SYNC_FLUSH", "defaultTopicQueueNums": QUEUES}
 
 
 def assert_holds(broker: BrokerNode, acknowledged: dict[int, Acknowledged]) -> None:
-    """Each acknowledged message lies in the log once at the place that was told; the queues equal their rebuild."""
+    """Assert that each acknowledged message is in the log once, at its place, and the queues equal their rebuild."""
     places: dict[int, list[Acknowledged]] = {}
     for record in store_compare.walk(broker.commit_log):
         places.setdefault(int(record.properties["index"]), []).append((record.queue_id, record.queue_offset))
@@ -42,13 +42,13 @@ def assert_holds(broker: BrokerNode, acknowledged: dict[int, Acknowledged]) -> N
 
 
 def make_topic(broker: BrokerNode) -> None:
-    """Make the topic over a bare connection."""
+    """Create the topic over a bare connection."""
     with RawClient(broker.address) as client:
         client.create_topic(TOPIC, QUEUES)
 
 
 def kill_while_it_recovers(broker: BrokerNode) -> None:
-    """Start the broker and kill it once it has mapped its log, before or soon after it is up."""
+    """Start the broker, and kill it after it has mapped its log, before or soon after it is up."""
     broker.launch()
 
     def maps_its_log() -> bool:
@@ -71,7 +71,7 @@ def test_no_acknowledged_message_is_lost_in_a_crash(client, make_namesrv, make_b
         else:
             make_sender, shutdown = rmqha_sender(namesrv, TOPIC, body)
         load = Load(make_sender, threads=6, first=round_number * 1_000_000).start()
-        load.wait_for(1500 + 400 * round_number)  # over several files of the log
+        load.wait_for(1500 + 400 * round_number)  # the log spans several files
         broker.kill()
         acknowledged.update(load.stop())
         if shutdown:
@@ -101,7 +101,7 @@ def test_no_message_acknowledged_to_java_is_lost_in_a_crash(make_namesrv, make_b
     assert report["bad"] == [] and report["repeats"] == 0 and report["distinct"] >= len(acknowledged), report
 
 
-# Broker processes whose roles change: kill -9 of the master under load, promotion, the old master comes back.
+# Broker processes whose roles change: kill -9 of the master under load, promotion of the slave, the old master rejoins.
 
 AUTOSWITCH_TOPIC = "Switched"
 QUEUES = 4
@@ -111,7 +111,7 @@ KEYS = {"enableAutoSwitchHA": "true", "allAckInSyncStateSet": "true", "minInSync
 
 
 def wait_in_sync(namesrv: str, master: BrokerNode) -> None:
-    """Until the master says that both are."""
+    """Wait until the master reports its slave in sync."""
     def told() -> bool:
         try:
             with ClusterAdmin(namesrv) as admin:
@@ -122,7 +122,7 @@ def wait_in_sync(namesrv: str, master: BrokerNode) -> None:
 
 
 def promote(namesrv: str, broker: BrokerNode) -> None:
-    """`rmqha ha promote`."""
+    """Run `rmqha ha promote`."""
     result = CliRunner().invoke(rmqha, ["ha", "promote", "-n", namesrv, "-b", broker.address])
     assert result.exit_code == 0, result.output
 
@@ -142,12 +142,13 @@ def test_no_acknowledged_message_is_lost_when_the_master_is_killed_and_another_p
         master.kill()
         acknowledged |= load.stop()
         promote(namesrv, slave)
-        master.start()  # it finds at the name server whom to follow
+        # it learns its master from the name server
+        master.start()
         master, slave = slave, master
     wait_in_sync(namesrv, master)
     def ends() -> list[int]:
         return [store_compare.log_end(broker.commit_log) for broker in (one, two)]
-    wait_until(lambda: len(set(ends())) == 1, WAIT_MS, "the logs end alike")
+    wait_until(lambda: len(set(ends())) == 1, WAIT_MS, "the logs have the same end")
     assert store_compare.compare_commit_logs(one.commit_log, two.commit_log, ends()[0])
     for broker in (one, two):
         places = {int(record.properties["index"]): (record.queue_id, record.queue_offset)
@@ -159,10 +160,10 @@ def test_no_acknowledged_message_is_lost_when_the_master_is_killed_and_another_p
         assert store_compare.check_consume_queues(broker.store) == len(places)
 
 
-# The same damaged store given to rmqha and to the real RocketMQ: what each makes of it, seen from outside.
+# The same damaged store, given to rmqha and to the real RocketMQ: the results, seen from outside.
 #
-# A few kinds of damage here; RMQHA_DAMAGE_TABLE=<file> runs all of tests/store/damages.py (several minutes) and writes
-# the table for docs/reference/differences.md.
+# The tests have a few kinds of damage. RMQHA_DAMAGE_TABLE=<file> runs all of tests/store/damages.py, for several
+# minutes, and writes the table for docs/reference/differences.md.
 
 FOUND, RETRY_IMMEDIATELY, OFFSET_MOVED = 0, 20, 21
 NUMBER = re.compile(rb"body(\d{3})x{100}")
@@ -170,7 +171,7 @@ TABLE = "RMQHA_DAMAGE_TABLE"
 
 
 def read_queue(client: RawClient, queue_id: int) -> list[int]:
-    """The numbers of the messages that a queue gives out, from index 0 on; -1 for an answer that is no message."""
+    """Return the numbers of a queue's messages from index 0 on; -1 for an answer that is not a message."""
     end = int(client.request(GET_MAX_OFFSET, topic="T", queueId=queue_id).fields["offset"])
     numbers: list[int] = []
     offset = 0
@@ -186,7 +187,7 @@ def read_queue(client: RawClient, queue_id: int) -> list[int]:
 
 
 def ranges(numbers: list[int]) -> str:
-    """0-9, 12"""
+    """Return sorted numbers as ranges: 0-9, 12."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
@@ -197,7 +198,7 @@ def ranges(numbers: list[int]) -> str:
 
 
 def outcome(broker: BrokerNode) -> str:
-    """Start the broker on its store, read everything, send once to each queue: in words."""
+    """Start the broker on its store, read everything, send once to each queue; return the results as a text."""
     try:
         broker.start(100_000)
     except AssertionError as error:
@@ -224,7 +225,7 @@ def outcome(broker: BrokerNode) -> str:
 
 
 def run(kind: str, base: Path, folder: Path, name: str, crashed: bool = False) -> str:
-    """What becomes of a copy of `base` under a damage."""
+    """Damage a copy of `base`, and return the outcome."""
     shutil.copytree(base, folder / "store")
     if crashed:
         (folder / "store" / "abort").touch()
@@ -238,13 +239,13 @@ def run(kind: str, base: Path, folder: Path, name: str, crashed: bool = False) -
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """The store that is damaged, in copies."""
+    """Return the store whose copies are damaged."""
     root = tmp_path_factory.mktemp("base") / "store"
     write(root)
     return root
 
 
-# damage -> what is seen of rmqha, of 4.9.7
+# damage -> (outcome of rmqha, outcome of 4.9.7)
 SEEN = {
     "log: one of the last files missing":
         ("does not start (code 253)", "read 0-79, 100-119, next message of queue 0 gets index 60, next message of "
@@ -259,7 +260,7 @@ SEEN = {
 
 @pytest.mark.java
 @pytest.mark.parametrize("name", SEEN)
-def test_both_do_what_the_differences_say(base, tmp_path, name):
+def test_damaged_stores_have_the_documented_outcomes(base, tmp_path, name):
     seen = tuple(run(kind, base, tmp_path / kind, name) for kind in ("rmqha", "java"))
     assert seen == SEEN[name]
 
@@ -282,7 +283,7 @@ def test_damage_table(base, tmp_path):
             table.flush()
 
 
-# What a broker costs before it has done anything; the time of a start is measured by `tests.bench.startup`.
+# The memory of a broker after its start; `tests.bench.startup` measures the time of a start.
 
 RSS_MIB = 100
 

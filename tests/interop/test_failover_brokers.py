@@ -1,5 +1,5 @@
-"""Replicas whose roles a controller decides, rmqha's beside those of the real 5.1.4: each becomes the master, is killed
-under load, and comes back."""
+"""Failover of replicas of rmqha and the real 5.1.4 under a controller: each becomes the master, is killed under load,
+and rejoins."""
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ KEYS = {"haSendHeartbeatInterval": 200, "defaultTopicQueueNums": QUEUES, "regist
 
 
 class Replicas:
-    """Three brokers of one name, and what their controller says of them."""
+    """Three brokers of one name, and the state that their controller returns."""
 
     def __init__(self, namesrv: str, controller: ControllerNode, brokers: Sequence[BrokerNode]) -> None:
         self.namesrv = namesrv
@@ -34,33 +34,33 @@ class Replicas:
         self.brokers = brokers
 
     def state(self) -> dict:
-        """What the controller says; {} when it says nothing."""
+        """Return the controller's state; {} if it returns none."""
         return sync_state([self.controller.address], NAME) or {}
 
     def ids(self) -> dict[str, int]:
-        """Broker id by address, of all."""
+        """Return address -> broker id of all replicas."""
         state = self.state()
         return {each["brokerAddress"]: each["brokerId"]
                 for each in state.get("inSyncReplicas", []) + state.get("notInSyncReplicas", [])}
 
     def master(self) -> BrokerNode | None:
-        """The broker that the controller has elected."""
+        """Return the broker that the controller has elected."""
         address = self.state().get("masterAddress")
         return next((broker for broker in self.brokers if broker.address == address), None)
 
     def registered_master(self) -> str | None:
-        """The address of the master that clients are told by the name server."""
+        """Return the master's address that the name server gives to clients."""
         with RawClient(self.namesrv, 10) as client:
             table = from_json(ClusterInfo, client.request(GET_BROKER_CLUSTER_INFO).body).brokerAddrTable or {}
         return table[NAME].brokerAddrs.get(0) if NAME in table else None
 
     def wait_in_sync(self, count: int) -> None:
-        """Until so many replicas are in sync, the master included."""
+        """Wait until `count` replicas are in sync, the master included."""
         wait_until(lambda: len(self.state().get("inSyncReplicas", [])) == count, WAIT_MS,
                    f"{count} replicas are in sync: {self.state()}")
 
     def elect(self, broker: BrokerNode) -> None:
-        """Have the controller make it the master, which it is not."""
+        """Let the controller elect a broker that is not the master."""
         with RawClient(self.controller.address, 10) as client:
             answer = client.request(ELECT_MASTER, clusterName=CLUSTER, brokerName=NAME,
                                     brokerId=self.ids()[broker.address], designateElect="true")
@@ -68,7 +68,7 @@ class Replicas:
         wait_until(lambda: self.master() is broker, WAIT_MS, f"{broker.name} is elected")
 
     def first_acknowledged(self, brokers: Sequence[BrokerNode], index: int) -> tuple[BrokerNode, float]:
-        """Who acknowledges a message first, and the seconds that it took."""
+        """Return the broker that first acknowledges a message, and the seconds until then."""
         def acknowledges(broker: BrokerNode) -> bool:
             try:
                 with RawClient(broker.address, 2) as client:
@@ -82,7 +82,7 @@ class Replicas:
 
 @pytest.fixture
 def make_replicas(nodes, make_namesrv, tmp_path: Path) -> Callable[..., Replicas]:
-    """make_replicas(kind of the controller, kinds of the brokers) -> three running replicas, in sync."""
+    """Return make_replicas(kind of the controller, kinds of the brokers) -> three running replicas in sync."""
     def make(controller_kind: str, kinds: Sequence[str], namesrv_kind: str = "rmqha", **keys: object) -> Replicas:
         namesrv = make_namesrv(namesrv_kind)
         controller = ControllerNode(controller_kind, tmp_path / "controller")
@@ -104,10 +104,10 @@ def make_replicas(nodes, make_namesrv, tmp_path: Path) -> Callable[..., Replicas
 
 
 def assert_all_there(replicas: Replicas, acknowledged: dict[int, Acknowledged]) -> None:
-    """All logs are the same, and each acknowledged message is at its place in each of them."""
+    """Assert that all logs are the same, and that each has every acknowledged message at its place."""
     def ends() -> list[int]:
         return [store_compare.log_end(broker.commit_log) for broker in replicas.brokers]
-    wait_until(lambda: len(set(ends())) == 1, WAIT_MS, f"the logs end alike: {ends()}")
+    wait_until(lambda: len(set(ends())) == 1, WAIT_MS, f"the logs have the same end: {ends()}")
     first, *others = replicas.brokers
     for other in others:
         assert store_compare.compare_commit_logs(first.commit_log, other.commit_log, ends()[0])
@@ -124,7 +124,7 @@ def assert_all_there(replicas: Replicas, acknowledged: dict[int, Acknowledged]) 
 
 
 def each_is_master_and_dies(replicas: Replicas, turns: int = 1) -> dict[int, Acknowledged]:
-    """Every broker becomes the master, is killed under load, and comes back; what was acknowledged."""
+    """Make every broker the master, kill it under load, and start it again; return the acknowledged messages."""
     acknowledged: dict[int, Acknowledged] = {}
     for turn, broker in enumerate(list(replicas.brokers) * turns):
         others = [other for other in replicas.brokers if other is not broker]
@@ -149,7 +149,7 @@ def each_is_master_and_dies(replicas: Replicas, turns: int = 1) -> dict[int, Ack
 @pytest.mark.java
 @pytest.mark.parametrize("kinds", [("rmqha", "rmqha", "rmqha"), ("java5", "rmqha", "rmqha"),
                                    pytest.param(("rmqha", "java5", "java5"), marks=in_long)], ids="+".join)
-def test_under_the_real_controller_any_replica_becomes_the_master(make_replicas, kinds):
+def test_any_replica_can_become_the_master_under_the_real_controller(make_replicas, kinds):
     replicas = make_replicas("java", kinds, "java" if "java5" in kinds else "rmqha")
     acknowledged = each_is_master_and_dies(replicas)
     assert_all_there(replicas, acknowledged)
@@ -157,17 +157,18 @@ def test_under_the_real_controller_any_replica_becomes_the_master(make_replicas,
 
 @pytest.mark.parametrize("kinds", [
     ("rmqha", "rmqha", "rmqha"), pytest.param(("rmqha", "java5", "java5"), marks=pytest.mark.java)], ids="+".join)
-def test_under_our_controller_any_replica_becomes_the_master(make_replicas, kinds):
+def test_any_replica_can_become_the_master_under_rmqhas_controller(make_replicas, kinds):
     replicas = make_replicas("rmqha", kinds)
     acknowledged = each_is_master_and_dies(replicas)
     assert_all_there(replicas, acknowledged)
 
 
-def test_a_producer_of_ours_goes_on_at_the_new_master(make_replicas):
+def test_rmqhas_producer_continues_at_the_new_master(make_replicas):
     replicas = make_replicas("rmqha", ("rmqha", "rmqha", "rmqha"))
     master = replicas.master()
     producer = DefaultMQProducer("own-producer", replicas.brokers[0].namesrv)
-    producer.poll_name_server_interval = 2 * WAIT_MS  # the routes that it asks for by the clock come too late
+    # its periodic route update would be too late
+    producer.poll_name_server_interval = 2 * WAIT_MS
     with producer:
         wait_until(lambda: producer.fetch_publish_message_queues("TBW102"), WAIT_MS, "a route")
         for index in range(120):

@@ -1,4 +1,4 @@
-"""A plain broker of RocketMQ 5.1.4 (DefaultHAService) beside one of rmqha, both ways round."""
+"""Replication between a plain broker of RocketMQ 5.1.4 (DefaultHAService) and one of rmqha, in both directions."""
 import shutil
 from collections import Counter
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.java
 
 TOPIC = "Five"
 COUNT = 6_000
-SEGMENTS = 3  # at the least
+SEGMENTS = 3  # at least
 
 
 @pytest.fixture(autouse=True)
@@ -25,14 +25,15 @@ def jars_of_5():
 
 
 @pytest.mark.parametrize("master_kind, slave_kind, keys", [
-    ("java5", "rmqha", {"inSyncReplicas": 2, "totalReplicas": 2}),  # 5.1.4 asks no slave otherwise
+    # else 5.1.4 waits for no slave
+    ("java5", "rmqha", {"inSyncReplicas": 2, "totalReplicas": 2}),
     ("rmqha", "java5", {"inSyncReplicas": 2, "totalReplicas": 2})])
 def test_slave_holds_and_acknowledges_what_the_master_wrote(master_kind, slave_kind, keys, make_namesrv, make_broker,
                                                             java_driver: JavaDriver):
     namesrv = make_namesrv("rmqha").address
     master = make_broker(master_kind, namesrv, "master", shared_jvm=True, brokerRole="SYNC_MASTER",
                          slaveTimeout=10_000, **keys)
-    # a slave of 5.1.4 loses haMasterAddress before its client exists; the name server tells it the address
+    # a slave of 5.1.4 loses haMasterAddress before its client exists, and gets the address from the name server
     slave = make_broker(slave_kind, namesrv, "slave", brokerRole="SLAVE", brokerId=1,
                         haHandshakeEnable="true" if slave_kind == "rmqha" else None)
     master.wait_for_slave()
@@ -47,5 +48,5 @@ def test_slave_holds_and_acknowledges_what_the_master_wrote(master_kind, slave_k
     assert not java_driver.produce(namesrv, load.part(COUNT, 1))[0].ok
     slave.start()
     again = Workload(TOPIC, 1, [100])
-    wait_until(lambda: java_driver.produce(namesrv, again)[0].ok, 60_000, "the slave that came back acknowledges")
+    wait_until(lambda: java_driver.produce(namesrv, again)[0].ok, 60_000, "the restarted slave acknowledges")
     wait_until_equal(master, slave)

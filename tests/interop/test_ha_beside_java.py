@@ -1,4 +1,4 @@
-"""Slaves and masters of both kinds: metadata, the whole history, and topics deleted and made again."""
+"""Slaves and masters of both kinds: metadata, the whole history, and topics that are deleted and created again."""
 import json
 import re
 
@@ -15,14 +15,14 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.java
 
 
-# What a slave of rmqha copies from a Java master beside the log, and a slave of that slave.
+# The data besides the log that an rmqha slave copies from a Java master, and a slave of that slave.
 
 TOPIC, GROUP = "Copied", "copied-group"
 COUNT = 200
 
 
 def table(broker: BrokerNode, file: str, key: str) -> dict:
-    """A table of one of the broker's config files; empty while there is none."""
+    """Return a table of one of the broker's config files; an empty one if the file does not exist."""
     text = broker.config_text(file)
     if not text:
         return {}
@@ -31,12 +31,12 @@ def table(broker: BrokerNode, file: str, key: str) -> dict:
 
 
 def offsets(broker: BrokerNode) -> dict:
-    """The group's consumer offsets by queue."""
+    """Return the group's consumer offsets by queue."""
     return table(broker, "consumerOffset.json", "offsetTable").get(f"{TOPIC}@{GROUP}", {})
 
 
 @in_long
-def test_slave_copies_a_java_masters_tables_and_offsets_never_go_back(make_namesrv, make_broker,
+def test_slave_copies_a_java_masters_tables_and_offsets_never_decrease(make_namesrv, make_broker,
                                                                       java_driver: JavaDriver):
     namesrv = make_namesrv("rmqha").address
     master = make_broker("java", namesrv, "master", brokerRole="ASYNC_MASTER", flushConsumerOffsetInterval=500)
@@ -54,7 +54,7 @@ def test_slave_copies_a_java_masters_tables_and_offsets_never_go_back(make_names
     wait_until(lambda: TOPIC in table(slave, "topics.json", "topicConfigTable"), 60_000, "the topic on the slave")
     assert table(slave, "topics.json", "topicConfigTable")[TOPIC]["readQueueNums"] == 4
     groups = "subscriptionGroupTable"
-    # a consumer's heartbeat makes the group on the slave, with defaults; the master's settings follow within 10 s
+    # a consumer's heartbeat creates the group on the slave with defaults; the master's settings follow within 10 s
     wait_until(lambda: table(slave, "subscriptionGroup.json", groups).get(GROUP, {}).get("retryMaxTimes") == 7, 60_000,
                "the group on the slave as on the master")
     wait_until(lambda: sum(offsets(slave).values()) >= COUNT, 60_000, "the group's offsets on the slave")
@@ -67,13 +67,13 @@ def test_slave_copies_a_java_masters_tables_and_offsets_never_go_back(make_names
     master.kill()
     for file in ("consumerOffset.json", "consumerOffset.json.bak"):
         (master.store / "config" / file).unlink(missing_ok=True)
-    master.start()  # knows nothing of the group any more
+    master.start()  # no longer knows the group
     java_driver.create_topic(namesrv, master.address, "Later")
-    wait_until(lambda: "Later" in table(slave, "topics.json", "topicConfigTable"), 60_000, "a topic made since")
+    wait_until(lambda: "Later" in table(slave, "topics.json", "topicConfigTable"), 60_000, "a topic created since")
     assert offsets(slave) == known
 
 
-# A new slave takes all that a Java master holds, from its first file on; and a new Java slave from rmqha's.
+# A new slave copies the whole log of a Java master, from its first file on; so does a new Java slave of rmqha.
 
 WHOLE_HISTORY_TOPIC = "History"
 WHOLE_HISTORY_COUNT = 9_000
@@ -82,7 +82,7 @@ SEGMENTS = 4  # at the least
 
 @pytest.fixture
 def filled(make_namesrv, make_broker, java_driver: JavaDriver):
-    """filled(kind, **properties) -> (name server's address, a master with SEGMENTS files, what it was sent)."""
+    """Return filled(kind, **properties) -> (name server's address, a master with SEGMENTS files, the messages sent)."""
     def fill(kind: str, **properties: object) -> tuple[str, BrokerNode, Workload]:
         namesrv = make_namesrv("rmqha").address
         master = make_broker(kind, namesrv, "master", brokerRole="ASYNC_MASTER", **properties)
@@ -95,7 +95,7 @@ def filled(make_namesrv, make_broker, java_driver: JavaDriver):
 
 
 def holds_the_same(master: BrokerNode, slave: BrokerNode, first: int) -> None:
-    """The slave's log begins in the master's first file and is the same, byte for byte, up to the end."""
+    """Assert that the slave's log begins in the master's file `first` and equals it, byte for byte, up to the end."""
     end = store_compare.log_end(master.commit_log)
     wait_until(lambda: first in store_compare.segments(slave.commit_log), 60_000, f"the slave's file {first}")
     wait_until(lambda: store_compare.log_end(slave.commit_log) >= end, 60_000, f"the slave's log at {end}")
@@ -109,7 +109,7 @@ def holds_the_same(master: BrokerNode, slave: BrokerNode, first: int) -> None:
 
 def test_new_slave_holds_the_whole_log_of_a_java_master(filled, make_broker, java_driver):
     namesrv, master, load = filled("java", shared_jvm=True)
-    # the question for a handshake, a report of -1, means nothing to a Java master
+    # the request for a handshake, a report of -1, has no meaning for a Java master
     slave = make_broker("rmqha", namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address,
                         haSyncFromFirstFile="true", haHandshakeEnable="true")
     holds_the_same(master, slave, 0)
@@ -125,7 +125,7 @@ def test_new_slave_holds_the_whole_log_of_a_java_master(filled, make_broker, jav
 
 
 @in_long
-def test_new_slave_of_a_java_master_whose_first_files_are_gone_begins_where_it_begins(filled, make_broker):
+def test_new_slave_starts_at_the_java_masters_first_remaining_file(filled, make_broker):
     namesrv, master, _load = filled("java")
     master.kill()
     for start in (0, MIB):
@@ -137,13 +137,13 @@ def test_new_slave_of_a_java_master_whose_first_files_are_gone_begins_where_it_b
 
 
 @in_long
-def test_new_java_slave_holds_the_whole_log_of_a_master_that_gives_it(filled, make_broker):
+def test_new_java_slave_holds_the_whole_log_of_a_master_that_sends_it(filled, make_broker):
     namesrv, master, _load = filled("rmqha", haSyncFromFirstFile="true")
     slave = make_broker("java", namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address)
     holds_the_same(master, slave, 0)
 
 
-# A topic deleted and made again under an rmqha master: a Java slave beside it, and a Java broker on the same store.
+# A topic that is deleted and created again on an rmqha master: a Java slave of it, and a Java broker on its store.
 
 DELETED_TOPIC = "MadeAgain"
 COUNT = 200
@@ -164,7 +164,7 @@ def test_java_follows_and_takes_over_a_store_with_a_deleted_topic(make_namesrv, 
     sent = java_driver.produce(namesrv, new)
     assert all(one.ok for one in sent)
 
-    # the slave reads a table of topics that has one more key
+    # the slave parses a topic table with an additional key
     java_driver.create_topic(namesrv, master.address, "Later")
     wait_until(lambda: "Later" in table(slave, "topics.json", "topicConfigTable"), 60_000, "the slave's topics")
     wait_until(lambda: store_compare.log_end(slave.commit_log) == store_compare.log_end(master.commit_log), 60_000,

@@ -1,4 +1,4 @@
-"""The official Java client and mqadmin through rmqha's name server and broker."""
+"""The official Java client and mqadmin with rmqha's name server and broker."""
 import re
 
 import pytest
@@ -15,7 +15,7 @@ QUEUES = 4
 
 
 def check_queries(driver: JavaDriver, namesrv: str) -> None:
-    """By key: a key of one message finds that one, a shared key finds 64 of its group (the most a broker gives)."""
+    """Query by key: the key of one message finds it, a shared key finds 64 messages (a broker's maximum)."""
     indices = [0, 1, 17, COUNT // 2, COUNT - 1]
     found = driver.query_keys(namesrv, TOPIC, [f"key-{index}" for index in indices] + ["no-such-key", "group-3"])
     assert found[:-1] == [[index] for index in indices] + [[]]
@@ -23,7 +23,7 @@ def check_queries(driver: JavaDriver, namesrv: str) -> None:
 
 
 def check_admin(driver: JavaDriver, namesrv: str, broker: BrokerNode, group: str) -> None:
-    """What mqadmin prints about the cluster, the topic, the broker, and one message."""
+    """Check mqadmin's output about the cluster, the topic, the broker and one message."""
     clusters = driver.admin("clusterList", "-n", namesrv)
     assert re.search(rf"InteropCluster +broker-a +0 +{re.escape(broker.address)}", clusters), clusters
     route = "".join(driver.admin("topicRoute", "-n", namesrv, "-t", TOPIC).split())
@@ -44,7 +44,7 @@ def check_admin(driver: JavaDriver, namesrv: str, broker: BrokerNode, group: str
 
 
 @pytest.mark.parametrize("namesrv_kind, broker_kind", pairs(("rmqha", "rmqha")))
-def test_ten_thousand_messages_go_through_once_each(namesrv_kind, broker_kind, make_namesrv, make_broker, java_driver):
+def test_ten_thousand_messages_arrive_once_each(namesrv_kind, broker_kind, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(namesrv_kind).address
     broker = make_broker(broker_kind, namesrv, shared_jvm=True, mappedFileSizeCommitLog=4 * MIB)
     java_driver.create_topic(namesrv, broker.address, TOPIC, QUEUES)
@@ -64,11 +64,12 @@ def test_ten_thousand_messages_go_through_once_each(namesrv_kind, broker_kind, m
 
 
 @pytest.mark.parametrize("namesrv_kind, broker_kind", pairs(("java", "rmqha"), ("rmqha", "java")))
-def test_each_server_works_beside_the_real_other_one(namesrv_kind, broker_kind, make_namesrv, make_broker, java_driver):
+def test_each_server_works_with_the_real_other_one(namesrv_kind, broker_kind, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(namesrv_kind).address
     broker = make_broker(broker_kind, namesrv, shared_jvm=True)
     wait_until(lambda: broker.address in java_driver.admin("clusterList", "-n", namesrv), 60_000, "it is registered")
-    load = Workload("AutoTopic", 500, small_sizes(500, seed=2))  # a topic that nobody made: the broker makes it
+    # the broker creates the topic automatically
+    load = Workload("AutoTopic", 500, small_sizes(500, seed=2))
     sent = java_driver.produce(namesrv, load)
     assert [one for one in sent if not one.ok] == []
     assert_all_read(java_driver.consume(namesrv, load, "side-group"), load, sent)
@@ -85,5 +86,6 @@ def test_batched_and_delayed_messages_arrive(namesrv_kind, broker_kind, make_nam
         load = Workload(topic, 320, [1, size])
         sent = java_driver.produce(namesrv, load, **options)
         assert {one.status for one in sent} == {"SEND_OK"}
-        told = None if options.keys() & {"batch", "delayLevel"} else sent  # those answer with other queue offsets
+        # their answers have other queue offsets
+        told = None if options.keys() & {"batch", "delayLevel"} else sent
         assert_all_read(java_driver.consume(namesrv, load, f"{topic}-group"), load, told)

@@ -1,8 +1,8 @@
-"""Stores with messages of every kind: what one side wrote, the other builds again byte for byte, finds and reads.
+"""Stores with every kind of message: each side rebuilds queues and index of the other byte for byte, and reads them.
 
-In them: tags, keys, several keys and none, text beyond ASCII and beyond the BMP in tags, keys, bodies and properties,
-compressed bodies, batches, delayed messages (delivered), transactions (committed, rolled back, committed when asked,
-given up), IPv4 and IPv6 hosts, many commit log, consume queue and index files.
+The messages have tags, keys, several keys and none, text beyond ASCII and beyond the BMP in all parts, compressed
+bodies. There are batches, delayed messages (delivered), transactions (committed, rolled back, committed at a check,
+given up), IPv4 and IPv6 hosts, and many commit log, consume queue and index files.
 """
 import shutil
 from collections import defaultdict
@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 TOPIC = "Mixed"
 QUEUES = 4
-COUNT = 240  # descriptions of each phase
+COUNT = 240  # of each phase
 BATCH = 5
 SLOTS, ENTRIES = 97, 300
 SIZES = {"mappedFileSizeCommitLog": 1 << 16, "mappedFileSizeConsumeQueue": 20 * 20, "maxHashSlotNum": SLOTS,
          "maxIndexNum": ENTRIES}
-# A broker that asks again before it has the answer commits twice.
+# A broker that checks a transaction again before it has the answer commits twice.
 TRANSACTIONS = {"transactionCheckInterval": 2000, "transactionTimeOut": 2000, "transactionCheckMax": 2}
 HOSTS = ("127.0.0.1", "::1")
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -38,7 +38,7 @@ OUTCOMES = ("commit", "rollback", "late", "never")
 
 
 def describe(index: int, **more: object) -> dict:
-    """What message `index` is: its tag, keys, text and properties go round with different periods."""
+    """Describe message `index`: tag, keys, text and properties repeat with different periods."""
     described = {"index": index, "flag": index * 1_000_003 % (1 << 31), **more}
     keys = (None, f"key-{index}", f"key-{index} group-{index // 40}", f"Schlüssel-{index}  订单-{index // 30}",
             f"\U0001F511-{index} a b{index % 5} key-{index}")[index % 5]
@@ -50,12 +50,13 @@ def describe(index: int, **more: object) -> dict:
         described["properties"] = {"名": f"值 {index}", "words": " two words ", "emoji": "\U0001F680" * (index % 7 + 1)}
     chinese = "".join(chr(0x4E00 + (index * 31 + at * at) % 900) for at in range(index % 60))
     text = f"{index} größe \U0001F600 {chinese}"
-    described["body"] = text * (150 if index % 45 == 12 else 1)  # from 4 KiB on the client compresses
+    # the client compresses from 4 KiB on
+    described["body"] = text * (150 if index % 45 == 12 else 1)
     return described
 
 
 def descriptions(first: int, transactions: bool, delays: tuple[int, ...], count: int = COUNT) -> list[dict]:
-    """`count` descriptions, some with one of the delay levels; the index goes on through the messages of a batch."""
+    """Return `count` descriptions, some with one of the delay levels; every message of a batch has its own index."""
     described, index = [], first
     for number in range(count):
         if number % 12 == 4:
@@ -73,28 +74,28 @@ def descriptions(first: int, transactions: bool, delays: tuple[int, ...], count:
 
 
 def flat(described: list[dict]) -> list[dict]:
-    """The single messages, those of batches too."""
+    """Return all single messages, including those of batches."""
     return [one for each in described for one in each.get("batch", [each])]
 
 
 def visible(described: list[dict]) -> dict[int, dict]:
-    """The messages that a consumer gets, by index."""
+    """Return the messages that a consumer gets, by index."""
     return {one["index"]: one for one in flat(described) if one.get("transaction") not in ("rollback", "never")}
 
 
 def send(driver, broker: BrokerNode, described: list[dict]) -> None:
-    """Send all, expecting each to be stored."""
+    """Send all messages, and assert that each is stored."""
     results = driver.send_mixed(broker.namesrv, TOPIC, described)
     assert [result for result in results if result[0] != "SEND_OK"] == []
 
 
 def check_read(messages: list[dict], expected: dict[int, dict], written_by: str) -> None:
-    """Each message once, with every field as it was sent."""
+    """Assert that each message was read once, with every field as it was sent."""
     assert sorted(int(message["properties"]["index"]) for message in messages) == sorted(expected)
     for message in messages:
         properties = message["properties"]
         sent = expected[int(properties["index"])]
-        # Java's broker forgets the flag of a half message when it puts it back to ask about it.
+        # Java's broker loses the flag of a half message when it writes it again for a check.
         flag = 0 if written_by == "java" and sent.get("transaction") == "late" else sent["flag"]
         got = {"body": message["body"], "flag": message["flag"], "tag": properties.get("TAGS"),
                "keys": properties.get("KEYS"), **{name: properties.get(name) for name in sent.get("properties", {})}}
@@ -103,7 +104,7 @@ def check_read(messages: list[dict], expected: dict[int, dict], written_by: str)
 
 
 def keys_of(expected: dict[int, dict]) -> dict[str, set[int]]:
-    """Key -> messages that have it; without the keys that more have than one query gives."""
+    """Return key -> messages that have it, except keys with more messages than one query returns."""
     by_key = defaultdict(set)
     for index, message in expected.items():
         for key in message.get("keys", "").split():
@@ -112,7 +113,7 @@ def keys_of(expected: dict[int, dict]) -> dict[str, set[int]]:
 
 
 def check_keys(driver, namesrv: str, expected: dict[int, dict]) -> int:
-    """Every key finds exactly its messages; the number of keys."""
+    """Assert that every key finds exactly its messages; return the number of keys."""
     by_key = keys_of(expected)
     keys = list(by_key)
     for key, found in zip(keys, driver.query_keys(namesrv, TOPIC, keys), strict=True):
@@ -122,13 +123,13 @@ def check_keys(driver, namesrv: str, expected: dict[int, dict]) -> int:
 
 
 def at_host(broker: BrokerNode, kind: str, host: str) -> BrokerNode:
-    """The broker started (again) as `kind`, reached at `host` and storing it with each message."""
+    """Start the broker (again) as `kind`, with the address `host`, which it stores with each message."""
     broker.properties["brokerIP1"] = host
     return broker.become(kind).start()
 
 
 def write_phases(driver, broker: BrokerNode, kind: str) -> list[dict]:
-    """Fill the store of a broker of `kind` at an IPv4, then at an IPv6 host, and stop it; what was sent."""
+    """Fill the store of a broker of `kind` at an IPv4 and then an IPv6 host, and stop it; return the messages sent."""
     sent: list[dict] = []
     for phase, host in enumerate(HOSTS):
         at_host(broker, kind, host)
@@ -140,7 +141,7 @@ def write_phases(driver, broker: BrokerNode, kind: str) -> list[dict]:
         expected = visible(sent)
         check_read(driver.read_mixed(broker.namesrv, TOPIC, f"reader-{phase}", len(expected)), expected, kind)
         wait_until(lambda: any(record.topic == GIVEN_UP_TOPIC for record in store_compare.walk(broker.commit_log)),
-                   60_000, "a message that was given up")
+                   60_000, "a message given up")
         broker.stop()
         assert not (broker.store / "abort").exists()
     return sent
@@ -148,7 +149,7 @@ def write_phases(driver, broker: BrokerNode, kind: str) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def javas(module_nodes: list, tmp_path_factory, java_driver) -> dict[str, tuple[Path, dict]]:
-    """Stores that Java wrote: name -> (folder, messages that can be found in it); 'stopped' and 'killed'."""
+    """Return Java's stores 'stopped' and 'killed': name -> (folder, messages that can be found in it)."""
     folder = tmp_path_factory.mktemp("javas")
     namesrv = NamesrvNode("java", folder / "namesrv", shared_jvm=True)
     broker = BrokerNode("java", folder / "broker", namesrv.address, shared_jvm=True, **SIZES, **TRANSACTIONS)
@@ -157,8 +158,9 @@ def javas(module_nodes: list, tmp_path_factory, java_driver) -> dict[str, tuple[
     sent = write_phases(java_driver, broker, "java")
     shutil.copytree(broker.store, folder / "stopped")
     stores = {"stopped": (folder / "stopped", visible(sent))}
-    broker.shared_jvm = False  # it is killed
-    broker.properties["transactionCheckInterval"] = 3_600_000  # and writes nothing by itself at that moment
+    broker.shared_jvm = False  # because it is killed
+    # no writes on its own when it is killed
+    broker.properties["transactionCheckInterval"] = 3_600_000
     at_host(broker, "java", HOSTS[0])
     more = descriptions(50_000, transactions=False, delays=(), count=60)
     send(java_driver, broker, more)
@@ -177,7 +179,7 @@ def javas(module_nodes: list, tmp_path_factory, java_driver) -> dict[str, tuple[
 
 
 def open_with_rmqha(root: Path, use: Callable[[DefaultMessageStore], None] = lambda store: None) -> None:
-    """Load, start, use and shut down the store below `root` in this process."""
+    """Load and start the store below `root` in this process, yield it, and shut it down."""
     config = MessageStoreConfig(storePathRootDir=str(root), haListenPort=0, **SIZES)
     store = DefaultMessageStore(config, None, None, BrokerConfig())
     assert store.load()
@@ -189,7 +191,7 @@ def open_with_rmqha(root: Path, use: Callable[[DefaultMessageStore], None] = lam
 
 
 def without_derived(source: Path, copy: Path, *more: str) -> Path:
-    """A copy of a store without consume queues, index, and the files named."""
+    """Copy a store without its consume queues, its index, and the files named."""
     shutil.copytree(source, copy)
     for name in ("consumequeue", "index"):
         shutil.rmtree(copy / name)
@@ -199,13 +201,13 @@ def without_derived(source: Path, copy: Path, *more: str) -> Path:
 
 
 def assert_same_derived(store: Path, original: Path) -> None:
-    """Consume queues and index files hold the same bytes, and say what the log says."""
+    """Assert that consume queues and index files have the same bytes, and match the log."""
     assert store_compare.compare_consume_queues(store, original) == store_compare.check_consume_queues(store)
     assert store_compare.compare_index_files(store, original, SLOTS) > 3 * ENTRIES
 
 
 def check_kinds(store: Path) -> None:
-    """The store holds what it is to be proven with."""
+    """Assert that the store has every kind of message that the tests need."""
     records = list(store_compare.walk(store / "commitlog"))
     topics = {record.topic for record in records}
     assert {record.sys_flag & 0x30 for record in records} >= {0, 0x30}
@@ -226,7 +228,7 @@ def test_java_store_holds_every_kind(javas, name):
 
 @pytest.mark.parametrize("name", ["stopped", "killed"])
 @pytest.mark.parametrize("gone", [(), ("checkpoint",)], ids=["with-checkpoint", "without-checkpoint"])
-def test_consume_queues_and_index_built_again_are_javas(javas, name, gone, tmp_path):
+def test_rebuilt_consume_queues_and_index_equal_javas(javas, name, gone, tmp_path):
     original, _ = javas[name]
     copy = without_derived(original, tmp_path / "store", *gone)
     open_with_rmqha(copy)
@@ -236,7 +238,7 @@ def test_consume_queues_and_index_built_again_are_javas(javas, name, gone, tmp_p
 
 
 @pytest.mark.parametrize("gone", [(), ("checkpoint",)], ids=["with-checkpoint", "without-checkpoint"])
-def test_built_again_by_the_recovery_after_a_crash_they_are_javas_too(javas, gone, tmp_path):
+def test_queues_and_index_rebuilt_by_crash_recovery_equal_javas(javas, gone, tmp_path):
     original, _ = javas["stopped"]
     copy = without_derived(original, tmp_path / "store", *gone)
     (copy / "abort").touch()
@@ -245,7 +247,7 @@ def test_built_again_by_the_recovery_after_a_crash_they_are_javas_too(javas, gon
 
 
 @pytest.mark.parametrize("name", ["stopped", "killed"])
-def test_opening_javas_store_leaves_queues_and_index_as_they_are(javas, name, tmp_path):
+def test_opening_a_java_store_leaves_queues_and_index_unchanged(javas, name, tmp_path):
     original, _ = javas[name]
     copy = tmp_path / "store"
     shutil.copytree(original, copy)
@@ -254,7 +256,7 @@ def test_opening_javas_store_leaves_queues_and_index_as_they_are(javas, name, tm
 
 
 @pytest.mark.parametrize("name", ["stopped", "killed"])
-def test_every_key_of_javas_store_is_found(javas, name, tmp_path):
+def test_every_key_of_a_java_store_is_found(javas, name, tmp_path):
     original, expected = javas[name]
 
     def query(store: DefaultMessageStore) -> None:
@@ -269,7 +271,7 @@ def test_every_key_of_javas_store_is_found(javas, name, tmp_path):
     open_with_rmqha(copy, query)
 
 
-def test_java_finds_and_reads_everything_in_rmqhas_store(make_namesrv, make_broker, java_driver, tmp_path):
+def test_java_finds_and_reads_everything_in_an_rmqha_store(make_namesrv, make_broker, java_driver, tmp_path):
     namesrv = make_namesrv("rmqha").address
     broker = make_broker("rmqha", namesrv, start=False, shared_jvm=True, **SIZES, **TRANSACTIONS)
     sent = write_phases(java_driver, broker, "rmqha")
@@ -278,7 +280,8 @@ def test_java_finds_and_reads_everything_in_rmqhas_store(make_namesrv, make_brok
     written = tmp_path / "written"
     shutil.copytree(broker.store, written)
 
-    broker.properties["transactionCheckInterval"] = 3_600_000  # from here on nothing is written
+    # from here on nothing is written
+    broker.properties["transactionCheckInterval"] = 3_600_000
     at_host(broker, "java", HOSTS[1])
     check_read(java_driver.read_mixed(namesrv, TOPIC, "java-reader", len(expected)), expected, "rmqha")
     assert check_keys(java_driver, namesrv, expected) > COUNT

@@ -1,4 +1,4 @@
-"""mqadmin, Java's and rmqha's, on a Java and on an rmqha cluster after the same actions: the same four outputs."""
+"""Java's and rmqha's mqadmin, each on a Java and an rmqha cluster after the same actions, have the same output."""
 import difflib
 import importlib
 import re
@@ -36,34 +36,35 @@ CASES = [each for file in sorted(Path(__file__).parent.glob("mqadmin_cases_*.py"
          for each in importlib.import_module(f"tests.interop.{file.stem}").CASES]
 OF_MANY_BROKERS = [*mqadmin_cases_cluster.OF_MANY_BROKERS, *mqadmin_cases_messages.OF_MANY_BROKERS]
 OF_4_9 = [each for each in sub_commands.SUB_COMMANDS if each not in sub_commands.SUB_COMMANDS_OF_5]
-COUNTING = {"brokerStatus", "clusterList", "statsAll", "exports"}  # after other cases they'd count what these did, too
+# They would also count the actions of other cases.
+COUNTING = {"brokerStatus", "clusterList", "statsAll", "exports"}
 MESSAGES, QUEUES = 12, 4
 
 
 @pytest.fixture(scope="module")
 def clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
-    """A cluster of each kind, with the same messages and consumers, for what leaves them the same; kind -> cluster."""
+    """Yield kind -> a cluster with the same messages and consumers, for commands that keep the clusters alike."""
     with pair_of_clusters(module_nodes, tmp_path_factory) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def restless_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
-    """Two more, for commands that send and read until they are ended: they leave other numbers on each."""
+    """Yield two more, for commands that send and read until they are stopped: the numbers differ afterwards."""
     with pair_of_clusters(module_nodes, tmp_path_factory) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def untouched_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
-    """Two more, for commands that count all that has happened to a broker, and change nothing."""
+    """Yield two more, for commands that count everything that a broker has done, and change nothing."""
     with pair_of_clusters(module_nodes, tmp_path_factory) as started:
         yield started
 
 
 @contextmanager
 def pair_of_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Cluster]]:
-    """Start and fill them."""
+    """Start and fill a pair of clusters."""
     from tests.support.nodes import BrokerNode, NamesrvNode
     with ExitStack() as running:
         started = {}
@@ -78,7 +79,7 @@ def pair_of_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactor
             started[kind] = Cluster(kind, namesrv, broker, folder)
         for cluster in started.values():
             act(cluster, running)
-            # in its first second the original can't tell of itself
+            # in its first second the original cannot return its runtime information
             wait_until(lambda cluster=cluster: "putTps" in rmqha_tool(
                 ["brokerStatus", "-n", cluster.namesrv.address, "-b", cluster.broker.address]), 60_000, "its runtime")
         yield started
@@ -86,7 +87,7 @@ def pair_of_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def wide_cluster(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two masters of rmqha, one of them with a slave."""
+    """Yield a cluster of two rmqha masters, one of them with a slave."""
     from tests.support.nodes import BrokerNode, NamesrvNode
     folder = tmp_path_factory.mktemp("wide")
     namesrv = NamesrvNode("rmqha", folder / "namesrv")
@@ -116,13 +117,14 @@ CREDENTIALS = "accessKey: rootKey\nsecretKey: rootSecret\n"
 
 @pytest.fixture(scope="module")
 def guarded_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cluster]:
-    """A broker of each kind that wants to know who asks; its home, and the tools', is `folder`/home."""
+    """Return a broker of each kind with access control. Its home, and that of the tools, is `folder`/home."""
     from tests.support.nodes import BrokerNode, NamesrvNode
     started = {}
     for kind in KINDS:
         folder = tmp_path_factory.mktemp(f"guarded-{kind}")
         (folder / "home" / "conf").mkdir(parents=True)
-        for name in ("broker", "tools"):  # what Java's broker and mqadmin want to see there
+        # Files that Java's broker and mqadmin need.
+        for name in ("broker", "tools"):
             shutil.copy(real_rocketmq.jars().parent / "home" / "conf" / f"logback_{name}.xml", folder / "home" / "conf")
         (folder / "home" / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "ascii")
         (folder / "home" / "conf" / "tools.yml").write_text(CREDENTIALS, "ascii")
@@ -143,7 +145,7 @@ def guarded_clusters(module_nodes: list, tmp_path_factory: pytest.TempPathFactor
 
 
 def act(cluster: Cluster, running: ExitStack) -> None:
-    """Topics, messages, a group that has read them all, one that stays, and a producer that stays."""
+    """Create topics, messages, a group that has read them all, and a consumer and a producer that stay connected."""
     for topic, queues in (("Orders", QUEUES), ("Empty", 1)):
         rmqha_tool(["updateTopic", "-n", cluster.namesrv.address, "-c", mqadmin.CLUSTER, "-t", topic,
                     "-r", str(queues), "-w", str(queues)])
@@ -162,7 +164,7 @@ def act(cluster: Cluster, running: ExitStack) -> None:
 
 
 def read_all(cluster: Cluster, group: str) -> DefaultMQPushConsumer:
-    """A running consumer that has read all messages, and told the broker so."""
+    """Return a running consumer that has read all messages and reported its offsets to the broker."""
     seen: set[str] = set()
 
     def listen(messages: list[MessageExt]) -> ConsumeConcurrentlyStatus:
@@ -174,7 +176,8 @@ def read_all(cluster: Cluster, group: str) -> DefaultMQPushConsumer:
     consumer.start()
     wait_until(lambda: len(seen) == MESSAGES, 60_000, f"all messages read by {group}")
 
-    def told() -> bool:  # the client counts a message as consumed some time after the listener has seen it
+    # the client counts a message as consumed some time after its listener
+    def told() -> bool:
         consumer.default_mq_push_consumer_impl.persist_consumer_offset()
         return "Diff Total: 0" in rmqha_tool(["consumerProgress", "-n", cluster.namesrv.address, "-g", group])
     wait_until(told, 60_000, f"offsets of {group} at the broker")
@@ -187,12 +190,12 @@ def test_both_tools_print_the_same_on_both_clusters(case: Case, clusters, java_d
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if each.name in COUNTING], ids=lambda case: case.name)
-def test_both_tools_count_the_same_on_both_clusters(case: Case, untouched_clusters, java_driver):
+def test_both_tools_print_the_same_counts_on_both_clusters(case: Case, untouched_clusters, java_driver):
     check(case, untouched_clusters, java_driver)
 
 
 @pytest.mark.parametrize("case", OF_MANY_BROKERS, ids=lambda case: case.name)
-def test_both_tools_print_the_same_of_many_brokers(case: Case, wide_cluster, java_driver):
+def test_both_tools_print_the_same_with_several_brokers(case: Case, wide_cluster, java_driver):
     check(case, {"rmqha": wide_cluster}, java_driver)
 
 
@@ -206,10 +209,10 @@ def test_both_tools_print_the_same_without_an_account(case: Case, guarded_cluste
     check(case, guarded_clusters, java_driver)
 
 
-def test_each_command_that_ends_is_in_a_case():
+def test_each_command_that_returns_has_a_case():
     run = {command.line.split()[0].lower() for case in [*CASES, *mqadmin_cases_cluster.OF_ACCOUNTS]
            for command in case.commands}
-    endless = {"startmonitoring", "clusterrt"}  # further below
+    endless = {"startmonitoring", "clusterrt"}  # tested below
     assert {command.command_name.lower() for command in OF_4_9} - run == endless
     assert {case.name for case in CASES} > COUNTING
 
@@ -223,7 +226,7 @@ def test_both_tools_reach_a_consumer_written_in_java_through_both_brokers(restle
         consuming.append(java_driver.start_consume(address, load.part(0, 5), "coffee"))
     check(mqadmin_cases_messages.A_JAVA_CONSUMER, restless_clusters, java_driver)
     for cluster, job in zip(restless_clusters.values(), consuming, strict=True):
-        java_driver.produce(cluster.namesrv.address, load.part(4, 1), threads=1)  # the one that the consumer waits for
+        java_driver.produce(cluster.namesrv.address, load.part(4, 1), threads=1)  # the message it waits for
         assert job.result(90)["distinct"] == 5
 
 
@@ -248,7 +251,7 @@ def test_both_tools_measure_a_cluster_round_after_round(restless_clusters, modul
 
 
 class Listener(DefaultMonitorListener):
-    """Keeps what it hears, as the Java driver's does."""
+    """A listener that records all calls, like the Java driver's."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -267,7 +270,7 @@ class Listener(DefaultMonitorListener):
 
 
 def one_round(namesrv: str) -> list[str]:
-    """What rmqha's monitor finds."""
+    """Run one round of rmqha's monitor, and return its findings."""
     listener = Listener()
     service = MonitorService(MonitorConfig(namesrv), listener)
     service.start()
@@ -285,7 +288,7 @@ def test_both_monitors_find_the_same_in_a_round(restless_clusters, java_driver):
         for look in (lambda address: java_driver.submit("monitor", namesrv=address).result()["heard"], one_round):
             heard: list[str] = []
 
-            def has_caught_up(look=look, address=address, heard=heard) -> bool:  # cases move the group's offsets
+            def has_caught_up(look=look, address=address, heard=heard) -> bool:  # cases change the group's offsets
                 heard[:] = look(address)
                 return any("=runners, topic=Orders, undoneMsgsTotal=0," in line for line in heard)
             wait_until(has_caught_up, 60_000, "runners' messages consumed")
@@ -295,7 +298,7 @@ def test_both_monitors_find_the_same_in_a_round(restless_clusters, java_driver):
     assert found == found[:1] * 4 and "running in group runners" in found[0]
 
 
-def test_both_tools_start_a_monitor_that_says_nothing(restless_clusters, module_nodes, tmp_path):
+def test_both_tools_start_a_monitor_without_output(restless_clusters, module_nodes, tmp_path):
     group, told, java = mix_all.MONITOR_CONSUMER_GROUP, [], JavaMqadmin(tmp_path / "java")
     for cluster in restless_clusters.values():
         address = cluster.namesrv.address
@@ -323,7 +326,7 @@ def test_both_tools_start_a_monitor_that_says_nothing(restless_clusters, module_
 
 
 def check(case: Case, clusters: dict[str, Cluster], java_driver: JavaDriver, home: Path | None = None) -> None:
-    """Run a case with both tools on all clusters; the first run is Java's tool on the first cluster."""
+    """Run a case with both tools on all clusters, and compare with Java's tool on the first cluster."""
     tools = {JAVA: mqadmin.java_tool(java_driver, home), RMQHA: lambda args: rmqha_tool(args, home)}
     outputs = {(letter, kind): mqadmin.run(case, tool, letter, cluster)
                for kind, cluster in clusters.items() for letter, tool in tools.items()}
@@ -336,21 +339,22 @@ def check(case: Case, clusters: dict[str, Cluster], java_driver: JavaDriver, hom
     assert not differences, "\n\n".join(differences)
 
 
-def test_all_commands_of_the_original_are_listed_and_explained_in_its_words(java_driver):
+def test_help_of_all_commands_matches_the_originals(java_driver):
     listed = java_driver.admin().splitlines()
     of_5 = {command.command_name for command in sub_commands.SUB_COMMANDS_OF_5}
     ours = [line for line in rmqha_tool([]).splitlines() if not of_5 & set(line.split()[:1])]
     assert ours == [line for line in listed if line.split()[:1] != ["getAclConfig"]]
     names = [command.command_name for command in OF_4_9]
-    assert len(names) == 56  # as in 4.9.8, which dropped getAclConfig
+    # as in 4.9.8, which dropped getAclConfig
+    assert len(names) == 56
     aliases = [command.command_alias for command in OF_4_9 if command.command_alias]
     for name in names + aliases:
         explained = rmqha_tool(["help", name.upper()])
         original = java_driver.admin("help", name.upper())
         assert explained.splitlines()[:-1] == original.splitlines(), name
-        assert explained.endswith("prints rows and documents as JSON, an object a line.\n")
+        assert explained.endswith("prints rows and documents as JSON, one object per line.\n")
 
 
-def test_unknown_commands_are_told_in_the_originals_words(java_driver):
+def test_unknown_commands_get_the_originals_message(java_driver):
     for args in (["nothing"], ["nothing", "-n", "127.0.0.1:1"], ["help", "nothing"]):
         assert rmqha_tool(args) == java_driver.admin(*args)

@@ -1,4 +1,4 @@
-"""mqadmin's commands about controllers: 5.1.4's tool and ours on 5.1.4's controller and brokers, and on ours."""
+"""mqadmin's controller commands: the tools of 5.1.4 and rmqha, each on controllers and brokers of both."""
 import json
 import re
 import shutil
@@ -24,7 +24,7 @@ Tool = Callable[..., str]
 
 
 class Stage:
-    """A name server, a controller and two brokers of a kind."""
+    """A name server, a controller and two brokers of one kind."""
 
     def __init__(self, kind: str, folder: Path, nodes: list) -> None:
         self.namesrv = NamesrvNode("rmqha", folder / "namesrv")
@@ -43,25 +43,25 @@ class Stage:
                    "two brokers in the list")
 
     def in_sync(self) -> int:
-        """How many replicas the sync-state set has."""
+        """Return the size of the sync-state set."""
         state = sync_state([self.controller.address], NAME)
         return len(state["inSyncReplicas"]) if state else 0
 
 
 @pytest.fixture(scope="module", params=["java5", "rmqha"])
 def stage(request: pytest.FixtureRequest, module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """Both kinds, one after the other."""
+    """Return a stage of each kind in turn."""
     return new_stage(request.param, module_nodes, tmp_path_factory)
 
 
 @pytest.fixture(params=["java5", "rmqha"])
 def expendable(request: pytest.FixtureRequest, nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """One of a test that takes a replica from it."""
+    """Return a stage for a test that removes a replica."""
     return new_stage(request.param, nodes, tmp_path_factory)
 
 
 def new_stage(kind: str, nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """Start a stage, where 5.1.4 can be had."""
+    """Start a stage; skip the test if 5.1.4 is not available."""
     if shutil.which("mvn") is None and not real_rocketmq.has_jars_of(real_rocketmq.VERSION_5):
         pytest.skip(f"not installed: mvn, to fetch {real_rocketmq.VERSION_5}")
     return Stage(kind, tmp_path_factory.mktemp(kind), nodes)
@@ -69,17 +69,17 @@ def new_stage(kind: str, nodes: list, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def java_tool(tmp_path_factory: pytest.TempPathFactory) -> Tool:
-    """5.1.4's mqadmin, a JVM a command."""
+    """Return a function that runs 5.1.4's mqadmin, with one JVM per command."""
     return JavaMqadmin(tmp_path_factory.mktemp("tools"), real_rocketmq.VERSION_5).output
 
 
 def ours(*args: str) -> str:
-    """Our mqadmin's output."""
+    """Return the output of rmqha's mqadmin."""
     return rmqha_tool(list(args))
 
 
 def settings(text: str) -> list[str]:
-    """Lines of settings, sorted: Java's stand as its hash table has them."""
+    """Return the lines of settings, sorted: Java's are in the order of its hash table."""
     return sorted(text.splitlines())
 
 
@@ -98,7 +98,8 @@ def test_both_tools_show_the_same(stage: Stage, java_tool: Tool):
                  ("getBrokerEpoch", "-b", NAME, "-n", namesrv),
                  ("getBrokerEpoch", "-c", CLUSTER, "-n", namesrv)):
         original, printed = java_tool(*args), ours(*args)
-        if args[0] == "getBrokerEpoch":  # Java's brokers stand as its hash table has them
+        # Java's brokers are in the order of its hash table.
+        if args[0] == "getBrokerEpoch":
             original, printed = ("\n".join(sorted(text.split("\n#clusterName"))) for text in (original, printed))
         assert printed == original and NAME in original or args[0] == "getControllerMetaData" and printed == original
     original, printed = (settings(tool("getControllerConfig", "-a", controller)) for tool in (java_tool, ours))
@@ -114,7 +115,7 @@ def test_both_tools_change_a_setting(stage: Stage, java_tool: Tool):
             "getControllerConfig", "-a", stage.controller.address))
 
 
-def test_rmqha_shows_checks_and_switches_both(stage: Stage):
+def test_rmqha_commands_work_with_both_kinds(stage: Stage):
     def run(*args: str) -> str:
         result = CliRunner().invoke(rmqha, list(args))
         assert result.exit_code == 0, result.output
@@ -130,13 +131,13 @@ def test_rmqha_shows_checks_and_switches_both(stage: Stage):
     slave = next(each.address for each in stage.brokers if each.address != before["masterAddress"])
     said = run("ha", "switch", slave)
     assert f"{slave} is the master of epoch {before['masterEpoch'] + 1}" in said
-    assert ("which knows no handover" in said) == (stage.controller.kind == "java")
+    assert ("does not support handover" in said) == (stage.controller.kind == "java")
     wait_until(lambda: stage.in_sync() == 2, _WAIT_MS, "both in sync again")
 
 
 def elected(tool: Tool, controller: str) -> tuple[dict, dict, str] | None:
-    """Elect the other replica: the state before, that replica, and what is printed. None when a busy host keeps the
-    replica out of the set, or the answer away."""
+    """Elect the other replica; return the previous state, that replica, and the output. Return None if, on a busy host,
+    the replica is not in the set, or the answer is missing."""
     before = sync_state([controller], NAME)
     others = [each for each in before["inSyncReplicas"] if each["brokerId"] != before["masterBrokerId"]]
     if not others:
@@ -145,7 +146,7 @@ def elected(tool: Tool, controller: str) -> tuple[dict, dict, str] | None:
     return (before, others[0], printed) if printed else None
 
 
-def test_both_tools_elect_a_master_and_clean_a_replica(expendable: Stage, java_tool: Tool):
+def test_both_tools_elect_a_master_and_remove_a_replica(expendable: Stage, java_tool: Tool):
     controller = expendable.controller.address
     for tool in (java_tool, ours):
         before, other, printed = wait_until(lambda tool=tool: elected(tool, controller), _WAIT_MS, "an elected master")
@@ -161,10 +162,10 @@ def test_both_tools_elect_a_master_and_clean_a_replica(expendable: Stage, java_t
     slave = next(broker for broker in expendable.brokers if broker.address != state["masterAddress"])
     slave_id = next(each["brokerId"] for each in state["inSyncReplicas"] if each["brokerAddress"] == slave.address)
     args = ("cleanBrokerMetadata", "-a", controller, "-bn", NAME, "-c", CLUSTER, "-b")
-    assert "success" not in ours(*args, str(slave_id))  # it lives
+    assert "success" not in ours(*args, str(slave_id))  # it is alive
     slave.kill()
     wait_until(lambda: expendable.in_sync() == 1, _WAIT_MS, "the set without it")
     tool = java_tool if expendable.controller.kind == "rmqha" else ours
-    wait_until(lambda: "success" in tool(*args, str(slave_id)), _WAIT_MS, "it is forgotten")
+    wait_until(lambda: "success" in tool(*args, str(slave_id)), _WAIT_MS, "the replica is removed")
     told = [json.loads(line) for line in ours("getSyncStateSet", "-a", controller, "-b", NAME, "--json").splitlines()]
     assert [each["brokerId"] for each in told if "brokerId" in each] == [state["masterBrokerId"]]

@@ -1,4 +1,4 @@
-"""Master and slave of both kinds: what the one writes, the other holds byte for byte."""
+"""Master and slave of both kinds: the slave's log equals the master's, byte for byte."""
 from collections import Counter
 
 import pytest
@@ -12,13 +12,14 @@ from tests.support.wait import wait_until
 
 TOPIC = "Replicated"
 COUNT = 20_000
-FIRST_PART, SECOND_PART = 12_000, 4_000  # the slave is killed within the second
-SEGMENTS = 5  # at the least
+# The slave is killed in the second.
+FIRST_PART, SECOND_PART = 12_000, 4_000
+SEGMENTS = 5  # at least
 GONE = {"SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT"}
 
 
 def wait_until_equal(master: BrokerNode, slave: BrokerNode) -> int:
-    """The slave reaches the end of the master's log and dispatches it; then both stores are equal. Number of units."""
+    """Wait until the slave has dispatched the master's whole log; assert equal stores; return the number of units."""
     end = store_compare.log_end(master.commit_log)
     wait_until(lambda: store_compare.log_end(slave.commit_log) >= end, 60_000, f"the slave's log at {end}")
     assert store_compare.compare_commit_logs(master.commit_log, slave.commit_log) == (0, end)
@@ -29,9 +30,9 @@ def wait_until_equal(master: BrokerNode, slave: BrokerNode) -> int:
 
 
 def prime(driver: JavaDriver, namesrv: str, master: BrokerNode, slave: BrokerNode) -> int:
-    """Messages to another topic until the slave has one: an empty slave takes the master's last file only. How many.
+    """Send to another topic until the slave has a message; return how many. An empty slave copies only the last file.
 
-    A Java slave tells where its log ends a while after it connected; till then rmqha does not count it as a slave.
+    A Java slave first reports its end a while after it has connected. Until then rmqha does not count it as a slave.
     """
     statuses: list[str] = []
 
@@ -46,7 +47,7 @@ def prime(driver: JavaDriver, namesrv: str, master: BrokerNode, slave: BrokerNod
 
 
 def send_over_a_slave_kill(driver: JavaDriver, namesrv: str, load: Workload, slave: BrokerNode) -> Counter:
-    """Send `load`; after a part of it the slave is killed, at the end started again. How often each status came."""
+    """Send `load`, kill the slave in between, and start it again at the end; return the count of each status."""
     job = driver.start_produce(namesrv, load, progressEvery=100)
     job.wait_progress(load.count // 4)
     slave.kill()
@@ -60,7 +61,8 @@ def send_over_a_slave_kill(driver: JavaDriver, namesrv: str, load: Workload, sla
 def test_slave_holds_what_the_master_wrote(master_kind, slave_kind, role, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(master_kind).address
     master = make_broker(master_kind, namesrv, "master", shared_jvm=True, brokerRole=role)
-    known = master.ha_address if role == "ASYNC_MASTER" else None  # else the name server's answer tells it
+    # else the name server's answer has it
+    known = master.ha_address if role == "ASYNC_MASTER" else None
     slave = make_broker(slave_kind, namesrv, "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=known)
     master.wait_for_slave()
     java_driver.create_topic(namesrv, master.address, TOPIC)

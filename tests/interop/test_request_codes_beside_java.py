@@ -1,4 +1,4 @@
-"""Each request code called rightly and wrongly on a real 4.9 and on rmqha: the same answers, but for what is listed.
+"""Valid and invalid calls of every request code on a real 4.9 and on rmqha: the answers are the same, except as listed.
 
 `python -m tests.interop.test_request_codes_beside_java` writes docs/reference/request-codes.md.
 """
@@ -34,7 +34,7 @@ from tests.support.wait import wait_until
 PAGE = ROOT / "docs" / "reference" / "request-codes.md"
 
 FUZZED, SEED = 160, 11
-# Told of a Java consumer only: its objects, and a setting without a use.
+# Only a Java consumer has these: its objects, and an unused setting.
 JAVA_ALONE = {"log", "defaultMQPushConsumerImpl", "messageListener", "offsetStore", "allocateMessageQueueStrategy",
               "subscription", "adjustThreadPoolNumsThreshold"}
 
@@ -42,14 +42,14 @@ pytestmark = pytest.mark.java
 
 
 def started(kind: str, folder: Path, nodes: list) -> Servers:
-    """A stocked name server and broker."""
+    """Start a name server and a broker, and create their data."""
     namesrv = NamesrvNode(kind, folder / kind / "namesrv")
     nodes.append(namesrv)
     namesrv.start()
-    # One thread: the original's JVM may crash when a queue is deleted while another thread looks for expired ones.
+    # One thread: the original's JVM may crash if a queue is deleted while another thread looks for expired queues.
     broker = BrokerNode(kind, folder / kind / "broker", namesrv.address, mappedFileSizeCommitLog=16 << 20,
                         adminBrokerThreadPoolNums=1,
-                        transactionCheckInterval=3_600_000)  # it asks producers nothing by itself
+                        transactionCheckInterval=3_600_000)  # no checks on its own
     nodes.append(broker)
     broker.start()
     servers = Servers(namesrv, broker)
@@ -58,7 +58,7 @@ def started(kind: str, folder: Path, nodes: list) -> Servers:
 
 
 def compared(folder: Path, nodes: list) -> tuple[list[Row], dict[str, Servers]]:
-    """All cases on both, and the servers."""
+    """Call all cases on both; return the rows and the servers."""
     cases = all_cases()
     servers = {kind: started(kind, folder, nodes) for kind in ("java", "rmqha")}
     answers = call_all(list(servers.values()), cases)
@@ -75,53 +75,53 @@ def both(module_nodes, tmp_path_factory) -> Iterator[tuple[list[Row], dict[str, 
         one.close()
 
 
-def test_answers_are_the_originals_or_listed(both):
+def test_answers_equal_the_originals_or_are_listed(both):
     unexplained = [text for row in both[0] if (text := row.unexplained())]
     assert not unexplained, "\n".join(unexplained[:20])
 
 
-def test_each_listed_difference_is_one(both):
+def test_each_listed_difference_exists(both):
     seen = {row.known for row in both[0] if row.verdict == "differs"}
     assert [KNOWN[index].reason for index in range(len(KNOWN)) if index not in seen] == []
 
 
-def test_right_calls_succeed(both):
-    """But for those that have nobody to answer them, or nothing to find."""
+def test_valid_calls_succeed(both):
+    """Except those that need a client to answer them, or find nothing."""
     failed = {(row.case.code.server, row.case.code.number) for row in both[0]
               if row.case.what == "right" and row.rmqha.code != 0}
     assert failed == {(BROKER, number) for number in (50, 51, 52, 53, 324, 325)}
 
 
-def test_no_right_request_is_answered_with_an_exception(both):
-    """What rmqha says is about the request, and no slip of its own."""
+def test_no_valid_request_is_answered_with_an_exception(both):
+    """rmqha's remarks describe the request, never a bug of rmqha."""
     slips = ("AttributeError", "TypeError", "KeyError", "IndexError", "UnboundLocalError", "AssertionError")
     assert [row.rmqha for row in both[0] if row.rmqha.remark and row.rmqha.remark.startswith(slips)] == []
 
 
-def test_consumers_are_asked_the_same(both):
-    """Codes 40, 220, 221, 307 and 309 as the broker sends them."""
+def test_consumers_get_the_same_requests(both):
+    """Brokers send codes 40, 220, 221, 307 and 309 alike."""
     asked = {kind: one.online.questions() for kind, one in both[1].items()}
     assert {code for code, *_ in asked["java"]} == {40, 220, 221, 307, 309}
     only = {kind: asked[kind] - asked[other] for kind, other in (("java", "rmqha"), ("rmqha", "java"))}
     assert only["rmqha"] == set()
-    # rmqha refuses to ask for the offsets of no topic
+    # rmqha refuses to ask for offsets without a topic
     assert {(code, fields) for code, _flag, fields, _body in only["java"]} == {(221, (("group", "codes-online"),))}
 
 
-def test_the_page_is_up_to_date(both):
+def test_request_codes_page_is_up_to_date(both):
     assert PAGE.read_text("utf-8") == render(both[0]), "run: python -m tests.interop.test_request_codes_beside_java"
 
 
 @pytest.fixture(scope="module")
 def asked(both, java_driver) -> Iterator[dict[str, Asked]]:
-    """Java's consumer on rmqha's broker, and rmqha's on Java's."""
+    """Yield Java's consumer at rmqha's broker, and rmqha's at Java's."""
     with ExitStack() as stack:
         yield {"java": stack.enter_context(java_consumer(both[1]["rmqha"], java_driver)),
                "rmqha": stack.enter_context(rmqha_consumer(both[1]["java"], java_driver))}
 
 
-def test_consumers_tell_what_they_do(asked):
-    """307, passed on to the consumer."""
+def test_consumers_return_their_running_info(asked):
+    """The broker forwards 307 to the consumer."""
     infos = {}
     for kind, one in asked.items():
         what = {"consumerGroup": QUESTIONS_GROUP, "clientId": one.client_id, "jstackEnable": "true"}
@@ -130,7 +130,8 @@ def test_consumers_tell_what_they_do(asked):
     java, rmqha = infos["java"], infos["rmqha"]
     assert [rmqha.keys(), rmqha["statusTable"].keys()] == [java.keys(), java["statusTable"].keys()]
     assert rmqha["properties"].keys() == java["properties"].keys() - JAVA_ALONE
-    own = ("consumeTimestamp", "consumeThread", "PROP_")  # a time, what the driver sets, and what a client is
+    # a time, the driver's settings, the client
+    own = ("consumeTimestamp", "consumeThread", "PROP_")
     settings = [{name: text for name, text in info["properties"].items() if not name.startswith(own)}
                 for info in (java, rmqha)]
     assert settings[1].items() <= settings[0].items()
@@ -142,13 +143,13 @@ def test_consumers_tell_what_they_do(asked):
 
 
 def queues_of(info: dict) -> list[dict]:
-    """What the consumer says of the one queue; none before it has been given to it."""
+    """Return the consumer's state of the one queue; an empty one before the queue is assigned to it."""
     return [process for queue, process in info["mqTable"].items()
             if queue == {"brokerName": "broker-a", "queueId": 0, "topic": QUESTIONS_TOPIC}]
 
 
-def test_consumers_tell_their_offsets(asked):
-    """223 to the broker, 221 from there to the consumers."""
+def test_consumers_return_their_offsets(asked):
+    """On 223 the broker sends 221 to the consumers."""
     queue = {"brokerName": "broker-a", "queueId": 0, "topic": QUESTIONS_TOPIC}
     for one in asked.values():
         def table():
@@ -156,8 +157,8 @@ def test_consumers_tell_their_offsets(asked):
         wait_until(lambda: table() == {one.client_id: {fastjson.FrozenObject(queue): 10}}, 60_000, "all consumed")
 
 
-def test_consumers_consume_what_they_are_told_to(asked):
-    """309; the message is consumed once more."""
+def test_consumers_consume_a_message_directly(asked):
+    """On 309 the message is consumed once more."""
     answers = {}
     for kind, one in asked.items():
         answers[kind] = one.ask(309, consumerGroup=QUESTIONS_GROUP, clientId=one.client_id, msgId=one.message_id)
@@ -168,8 +169,8 @@ def test_consumers_consume_what_they_are_told_to(asked):
 
 
 @in_long
-def test_consumers_go_back(asked):
-    """222 to the broker, 220 from there to the consumers; Java's takes ten seconds before it goes on."""
+def test_consumers_reset_their_offsets(asked):
+    """On 222 the broker sends 220 to the consumers. Java's waits ten seconds before it continues."""
     before = asked["rmqha"].consumed()
     for one in asked.values():
         assert one.broker.request(15, consumerGroup=QUESTIONS_GROUP, topic=QUESTIONS_TOPIC, queueId=0,
@@ -184,14 +185,14 @@ def test_consumers_go_back(asked):
     assert one.consumed() >= 20
 
 
-def test_broken_frames_meet_the_same_end(both):
-    """Answered with the same code, closed, or not answered. The last test here: it leaves the servers in disorder."""
+def test_broken_frames_have_the_same_outcome(both):
+    """Both answer with the same code, close, or do not answer. The last test: afterwards the servers are unusable."""
     new = [one for one in compare(both[1], FUZZED, SEED) if not one.is_known()]
     assert not new, new[:5]
 
 
 def write_page() -> None:
-    """Call all cases, and write the page."""
+    """Call all cases and write the page."""
     nodes: list = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         stack.callback(lambda: [node.kill() for node in reversed(nodes)])

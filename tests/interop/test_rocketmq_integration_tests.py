@@ -1,6 +1,6 @@
-"""RocketMQ's own integration tests, as published, with the official client, on two masters and a name server of rmqha.
+"""RocketMQ's own published integration tests, with the official client, on two masters and a name server of rmqha.
 
-A fast part of them; `bin/test long` runs all. A test that passes although its sends failed counts as failed.
+A fast part runs by default; `bin/test long` runs all. A test that passes although its sends failed counts as failed.
 """
 import os
 import zipfile
@@ -15,7 +15,8 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.tiers import in_long
 from tests.support.wait import wait_until
 
-LIMIT_S, LONG_LIMIT_S = 120, 300  # for a class; a test of it that fails has waited for its messages
+# The limits of a class. A test that fails has waited for its messages.
+LIMIT_S, LONG_LIMIT_S = 120, 300
 pytestmark = pytest.mark.java
 
 FAST = [
@@ -52,7 +53,8 @@ LONG = [
     "client.consumer.cluster.DynamicAddAndCrashIT",
     "client.consumer.cluster.DynamicAddConsumerIT",
     "client.consumer.cluster.DynamicCrashConsumerIT",
-    "client.consumer.filter.SqlFilterIT",  # its pull consumer may overtake the consume queue: 8 of 9 pass on Java's too
+    # Its pull consumer may overtake the consume queue: with Java's broker only 8 of 9 pass, too.
+    "client.consumer.filter.SqlFilterIT",
     "client.consumer.tag.MulTagSubIT",
     "client.consumer.tag.TagMessageWith1ConsumerIT",
     "client.consumer.tag.TagMessageWithSameGroupConsumerIT",
@@ -67,12 +69,13 @@ LONG = [
     "client.producer.querymsg.QueryMsgByIdIT",
     "client.producer.querymsg.QueryMsgByKeyIT",
     "client.producer.transaction.TransactionalMsgIT",
-    "delay.NormalMsgDelayIT",  # to half a second
+    # with a tolerance of half a second
+    "delay.NormalMsgDelayIT",
     "tls.TLS_Mix2_IT",
 ]
-# One starts brokers of its own in the JVM, the other is a base class without a test.
+# The one starts brokers of its own in the JVM, the other is a base class without tests.
 LEFT_OUT = {"base.dledger.DLedgerProduceAndConsumeIT", "client.consumer.broadcast.BaseBroadCastIT"}
-# What the original's own base class sets; the rest is as it comes.
+# The settings of the original's own base class; all others are the defaults.
 SETTINGS = {"enablePropertyFilter": "true", "mappedFileSizeCommitLog": 100 << 20, "mappedFileSizeConsumeQueue": None,
             "maxIndexNum": 1000, "maxHashSlotNum": 4000}
 CONSUME_MS = tiers.pick(60_000, long=120_000)
@@ -81,7 +84,7 @@ READ_ONLY = 4
 
 @pytest.fixture(scope="module")
 def namesrv(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> NamesrvNode:
-    """A name server of rmqha; the jars of the tests are there."""
+    """Return a name server of rmqha; skip the tests without their jars."""
     reason = real_rocketmq.why_no_integration_jars()
     if reason is not None:
         assert os.environ.get("RMQHA_REQUIRE_JAVA") != "1", reason
@@ -93,7 +96,7 @@ def namesrv(module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Nam
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory, namesrv: NamesrvNode) -> Iterator[IntegrationRunner]:
-    """One JVM for all classes."""
+    """Yield one JVM for all classes."""
     started = IntegrationRunner(tmp_path_factory.mktemp("integration-runner"), CONSUME_MS)
     yield started
     started.shutdown()
@@ -101,7 +104,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory, namesrv: NamesrvNode) -> It
 
 @pytest.fixture(scope="module")
 def masters(namesrv: NamesrvNode, module_nodes: list, tmp_path_factory: pytest.TempPathFactory) -> Servers:
-    """Two masters."""
+    """Return two masters."""
     names = ("TestBrokerName_0", "TestBrokerName_1")
     nodes = [BrokerNode("rmqha", tmp_path_factory.mktemp(name), namesrv.address, name, brokerName=name,
                         brokerClusterName="DefaultCluster", **SETTINGS) for name in names]
@@ -115,7 +118,7 @@ def masters(namesrv: NamesrvNode, module_nodes: list, tmp_path_factory: pytest.T
 
 @pytest.fixture
 def read_only_master(namesrv: NamesrvNode, module_nodes: list, tmp_path: Path) -> Servers:
-    """A master that takes no message."""
+    """Return a master that accepts no messages."""
     node = BrokerNode("rmqha", tmp_path, namesrv.address, brokerName="silent", brokerClusterName="SilentCluster",
                       brokerPermission=READ_ONLY, **SETTINGS)
     module_nodes.append(node)
@@ -124,7 +127,7 @@ def read_only_master(namesrv: NamesrvNode, module_nodes: list, tmp_path: Path) -
 
 
 def check(name: str, runner: IntegrationRunner, servers: Servers, limit_s: float) -> list[Outcome]:
-    """All tests of the class have passed, but for those that the original leaves out."""
+    """Assert that all tests of the class have passed, except those that the original skips."""
     outcomes = runner.run(name, servers, limit_s)
     wrong = [str(outcome) for outcome in outcomes if outcome.result not in ("pass", "skip")]
     assert outcomes and not wrong, f"{name} on rmqha\n" + "\n".join([*wrong, runner.tail()])
@@ -140,20 +143,20 @@ def test_class_of_the_original_passes(name: str, runner, masters):
 @in_long
 @pytest.mark.timeout(LONG_LIMIT_S + 60)
 @pytest.mark.parametrize("name", LONG)
-def test_class_of_the_original_that_takes_long_passes(name: str, runner, masters):
+def test_slow_class_of_the_original_passes(name: str, runner, masters):
     if all(outcome.result == "skip" for outcome in check(name, runner, masters, LONG_LIMIT_S)):
-        pytest.skip("the original leaves it out")
+        pytest.skip("the original skips it")
 
 
 @pytest.mark.timeout(2 * LIMIT_S + 60)
-def test_what_a_server_refuses_is_never_a_pass(runner, read_only_master):
+def test_refused_sends_never_count_as_a_pass(runner, read_only_master):
     outcomes = {name: {one.test: one.result for one in runner.run(name, read_only_master, LIMIT_S)}
                 for name in ("smoke.NormalMessageSendAndRecvIT", "tls.TLS_IT")}
     assert outcomes == {"smoke.NormalMessageSendAndRecvIT": {"testSynSendMessage": "fail"},
                         "tls.TLS_IT": {"testSendAndReceiveMessageOverTLS": "hollow"}}
 
 
-def test_each_class_of_the_original_is_in_a_list(namesrv):
+def test_each_class_of_the_original_is_listed(namesrv):
     jar = next(real_rocketmq.integration_jars().glob("rocketmq-test-*-tests.jar"))
     with zipfile.ZipFile(jar) as classes:
         published = {name.removeprefix("org/apache/rocketmq/test/").removesuffix(".class").replace("/", ".")

@@ -1,4 +1,4 @@
-"""A store written by one kind of broker opens in the other, goes on where it ended, and is read whole."""
+"""A store that one kind of broker wrote: the other kind opens it, continues at its end, and reads all of it."""
 import pytest
 
 from tests.support import store_compare
@@ -14,7 +14,7 @@ MORE = 400
 
 @pytest.mark.parametrize("ending", ["stopped", "killed"])
 @pytest.mark.parametrize("writer, reader", pairs(("rmqha", "java"), ("java", "rmqha")))
-def test_store_goes_on_in_the_other_broker(writer, reader, ending, make_namesrv, make_broker, java_driver):
+def test_other_broker_continues_the_store(writer, reader, ending, make_namesrv, make_broker, java_driver):
     namesrv = make_namesrv(reader).address
     broker = make_broker(writer, namesrv, shared_jvm=ending == "stopped")
     java_driver.create_topic(namesrv, broker.address, TOPIC, QUEUES)
@@ -37,6 +37,7 @@ def test_store_goes_on_in_the_other_broker(writer, reader, ending, make_namesrv,
     assert_all_read(java_driver.consume(namesrv, load, "new-group"), load, first + more)
     assert store_compare.check_consume_queues(broker.store) == COUNT + MORE
     assert java_driver.query_keys(namesrv, TOPIC, ["key-5", f"key-{COUNT + 5}"]) == [[5], [COUNT + 5]]
-    if ending == "stopped":  # the group's offsets came along: it gets the new messages only
+    # the store has the group's offsets: only new messages
+    if ending == "stopped":
         report = java_driver.consume(namesrv, load.part(COUNT, MORE), "old-group")
         assert_all_read(report, load.part(COUNT, MORE), more)

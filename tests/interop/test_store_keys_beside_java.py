@@ -1,7 +1,8 @@
-"""The same requests to a broker of either kind, with the store's less usual keys set: the same files, the same answers.
+"""The same requests to both kinds of broker, with rare store keys set, lead to the same files and answers.
 
-Set are several commit log folders, extended consume queues, light message queues and the pool of write buffers; the
-files of both are compared byte by byte but for hosts and store times, and then each side opens the other's store.
+The keys are for several commit log folders, extended consume queues, light message queues and the pool of write
+buffers. The files of both are compared byte by byte, except hosts and store times. Then each side opens the other's
+store.
 """
 import json
 import shutil
@@ -23,7 +24,8 @@ TOPIC = "Parent"
 LIGHT = ("%LMQ%a", "%LMQ%b", "other")
 SEGMENT = 1 << 14
 UPDATE_CONSUMER_OFFSET, QUERY_CONSUMER_OFFSET, GET_ALL_CONSUMER_OFFSET, GET_MIN_OFFSET = 15, 14, 43, 31
-COMMITTED = (("%LMQ%a", "%LMQ%a", 7), (TOPIC, "ordinary", 5))  # topic, group, offset of queue 0
+# Topic, group, offset of queue 0.
+COMMITTED = (("%LMQ%a", "%LMQ%a", 7), (TOPIC, "ordinary", 5))
 BORN = 1_700_000_000_000
 KEYS = {
     "mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": 20 * 50, "maxHashSlotNum": 97, "maxIndexNum": 300,
@@ -32,12 +34,12 @@ KEYS = {
     "enableScheduleAsyncDeliver": "true", "messageDelayLevel": "4s 5s",
 }
 DELAYED = 6  # messages of level 1
-# born host, store time and store host of a record with IPv4 hosts: they differ from run to run
+# Born host, store time and store host of a record with IPv4 hosts: they differ between runs.
 MASKED = slice(48, 72)
 
 
 def properties(index: int) -> str:
-    """Stored properties of message `index`: to one further queue, to several, to none."""
+    """Return the properties of message `index`: dispatched to one further queue, to several, or to none."""
     queues = [LIGHT[at] for at in range(3) if index >> at & 1]
     pairs = [("UNIQ_KEY", f"{index:032X}"), ("TAGS", f"Tag{index % 5}"), ("WAIT", "true"), ("mine", "x" * (index % 50))]
     if queues:
@@ -46,7 +48,7 @@ def properties(index: int) -> str:
 
 
 def new_broker(nodes: list, kind: str, folder: Path) -> BrokerNode:
-    """A broker of `kind` whose commit log lies in three folders, one of which is only read."""
+    """Return a broker of `kind` with a commit log in three folders, one of which is read-only."""
     node = BrokerNode(kind, folder, None, kind, shared_jvm=True, **KEYS)
     paths = [node.store / f"log{number}" for number in (1, 2, 3)]
     node.properties["storePathCommitLog"] = ",".join(map(str, paths))
@@ -56,7 +58,7 @@ def new_broker(nodes: list, kind: str, folder: Path) -> BrokerNode:
 
 
 def send_all(client: RawClient) -> list[tuple[int, str, str]]:
-    """The messages, one after the other; (code, queue id, queue offset) of each."""
+    """Send the messages one after another; return (code, queue id, queue offset) of each."""
     answers = []
     for index in range(COUNT):
         answer = client.send_message(TOPIC, b"%05d" % index * (index % 40), index % 3, properties=properties(index),
@@ -66,7 +68,7 @@ def send_all(client: RawClient) -> list[tuple[int, str, str]]:
 
 
 def send_delayed(client: RawClient) -> None:
-    """Some delayed messages, and wait until they are delivered."""
+    """Send some delayed messages, and wait until they are delivered."""
     for index in range(DELAYED):
         answer = client.send_message("Delayed", b"later %d" % index, 0, properties="DELAY\x011\x02mine\x01x",
                                      bornTimestamp=BORN + index)
@@ -75,7 +77,7 @@ def send_delayed(client: RawClient) -> None:
 
 
 def read_all(client: RawClient) -> dict[tuple[str, int], list]:
-    """What pulls from each queue answer: code, next, least and largest offset, and the bodies' bytes."""
+    """Pull from each queue; return the answers: code, next, minimum and maximum offset, and the records."""
     found = {}
     for topic, queue_id in [(TOPIC, 0), (TOPIC, 1), (TOPIC, 2), ("%LMQ%a", 0), ("%LMQ%b", 0)]:
         answers, offset = [], 0
@@ -91,7 +93,7 @@ def read_all(client: RawClient) -> dict[tuple[str, int], list]:
 
 
 def records_in(data: bytes) -> list[bytes]:
-    """The records that lie one behind the other."""
+    """Split consecutive records."""
     records, at = [], 0
     while at + 8 <= len(data):
         total, magic = struct.unpack_from(">II", data, at)
@@ -103,31 +105,31 @@ def records_in(data: bytes) -> list[bytes]:
 
 
 def masked(record: bytes) -> bytes:
-    """A record without what differs from run to run."""
+    """Return a record without the fields that differ between runs."""
     return record[:MASKED.start] + bytes(MASKED.stop - MASKED.start) + record[MASKED.stop:]
 
 
 def commit_log_files(store: Path) -> dict[str, Path]:
-    """Path below the store -> file, of all commit log files that have records."""
+    """Return path below the store -> file, for all commit log files with records."""
     files = sorted(store.glob("log?/*"))
     return {str(file.relative_to(store)): file for file in files if any(file.read_bytes()[:8])}
 
 
 def without_delivery_times(store: Path, copy: Path) -> Path:
-    """The store without the queues of delayed messages, whose units have delivery times."""
+    """Return the names without the queues of delayed messages, whose units have delivery times."""
     ignored = shutil.ignore_patterns(store_compare.SCHEDULE_TOPIC)
     shutil.copytree(store, copy, ignore=ignored)
     return copy
 
 
 def logs(store: Path) -> dict[str, list[bytes]]:
-    """Path below the store -> its records, masked."""
+    """Return path below the store -> masked records of the file."""
     return {name: [masked(record) for record in records_in(file.read_bytes())]
             for name, file in commit_log_files(store).items()}
 
 
 def extensions(store: Path) -> dict[str, bytes]:
-    """Path below the store -> a file of the extended consume queues, store times blanked."""
+    """Return path below the store -> file of the extended consume queues, without store times."""
     files = {}
     for file in sorted((store / "consumequeue_ext").glob("*/*/*")):
         data, at = bytearray(file.read_bytes()), 0
@@ -140,7 +142,7 @@ def extensions(store: Path) -> dict[str, bytes]:
 
 
 def assert_same_stores(one: Path, other: Path) -> None:
-    """Commit log, consume queues and their extensions are the same."""
+    """Assert that commit log, consume queues and their extensions are the same."""
     mine, theirs = logs(one), logs(other)
     assert list(mine) == list(theirs)
     for name, records in mine.items():
@@ -153,7 +155,7 @@ def assert_same_stores(one: Path, other: Path) -> None:
 
 
 def wait_readable(client: RawClient) -> None:
-    """Until the last message of each queue can be pulled: what lies in write buffers can't."""
+    """Wait until the last message of each queue can be pulled: messages in write buffers cannot."""
     ends = {(TOPIC, queue_id): len(range(queue_id, COUNT, 3)) for queue_id in range(3)}
     for (topic, queue_id), end in ends.items():
         wait_until(lambda: client.max_offset(topic, queue_id) == end, 60_000, f"{topic}-{queue_id} at {end}")
@@ -161,7 +163,7 @@ def wait_readable(client: RawClient) -> None:
 
 @pytest.fixture(scope="module")
 def brokers(module_nodes: list, tmp_path_factory) -> dict[str, dict]:
-    """What each kind answered and wrote; both are stopped."""
+    """Return the answers and files of each kind, after both are stopped."""
     seen = {}
     for kind in KINDS:
         node = new_broker(module_nodes, kind, tmp_path_factory.mktemp(kind)).start()
@@ -181,14 +183,14 @@ def brokers(module_nodes: list, tmp_path_factory) -> dict[str, dict]:
 
 
 def offsets(client: RawClient) -> list:
-    """The committed offsets as the broker answers them."""
+    """Return the committed offsets that the broker reports."""
     return [(answer.code, answer.fields.get("offset")) for answer in (
         client.request(QUERY_CONSUMER_OFFSET, topic=topic, consumerGroup=group, queueId=0)
         for topic, group, _ in COMMITTED)]
 
 
 def quoted(text: str) -> str:
-    """JSON from fastjson's, which leaves numeric keys bare."""
+    """Quote the numeric keys of fastjson's output, to make it valid JSON."""
     return text.replace("{0:", '{"0":')
 
 
@@ -218,7 +220,7 @@ def test_files_are_the_same(brokers, tmp_path):
 
 
 @pytest.mark.parametrize("writer, reader", [KINDS, KINDS[::-1]])
-def test_each_opens_the_others_store_and_builds_its_queues_again(brokers, writer, reader):
+def test_each_opens_the_others_store_and_rebuilds_its_queues(brokers, writer, reader):
     written = brokers[writer]
     node = written["node"]
     for name in ("consumequeue", "consumequeue_ext"):
@@ -253,9 +255,10 @@ def test_slave_holds_what_a_master_with_write_buffers_committed(nodes, tmp_path,
     wait_until(lambda: "boot success" in master.output(), 60_000, "the master")
     master.wait_for_slave()
     with RawClient(master.address) as client:
-        # until the slave has the first message: an empty one takes the master's last file only
+        # until the slave has the first message: an empty slave copies only the master's last file
         wait_until(lambda: client.send_message_once(TOPIC, b"first").code == 0, 60_000, "the first acknowledgement")
-        for index in range(40):  # a Java master looks for committed bytes each 100 ms
+        # a Java master checks for committed bytes every 100 ms
+        for index in range(40):
             assert client.send_message(TOPIC, b"%06d" % index * 350, index % 3).code == 0
     end = store_compare.log_end(master.commit_log)
     wait_until(lambda: store_compare.log_end(slave.commit_log) == end, 60_000, f"the slave's log at {end}")

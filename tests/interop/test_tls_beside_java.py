@@ -1,7 +1,7 @@
-"""TLS between rmqha and the real RocketMQ, each way: enforced, with certificates required of both sides.
+"""TLS between rmqha and the real RocketMQ in both directions: enforced, with certificates required of both sides.
 
-Name servers and brokers of both kinds make one cluster: each broker registers with both name servers. All that starts
-in this module has TLS enforced.
+Name servers and brokers of both kinds form one cluster, in which each broker registers with both name servers. TLS is
+enforced on every server that starts in this module.
 """
 import socket
 import ssl
@@ -36,7 +36,7 @@ def authority(tmp_path_factory) -> Authority:
 
 @pytest.fixture(scope="module")
 def enforced(authority, tmp_path_factory):
-    """Everything that is started now, and every client in this process, speaks TLS only and shows a certificate."""
+    """Make all servers that start now, and all clients in this process, use only TLS and present a certificate."""
     server, client = authority.sign("server"), authority.sign("client")
     file = write_properties(tmp_path_factory.mktemp("tls") / "tls.properties", {
         "tls.test.mode.enable": "false", "tls.server.need.client.auth": "require", "tls.server.authClient": "true",
@@ -69,7 +69,7 @@ def cluster(enforced, module_nodes, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def driver(enforced, tmp_path_factory):
-    """The Java client and mqadmin, with TLS."""
+    """Yield the Java client and mqadmin with TLS."""
     running = JavaDriver(tmp_path_factory.mktemp("tls-driver")).start()
     yield running
     running.shutdown()
@@ -87,7 +87,8 @@ def test_brokers_of_both_kinds_register_with_the_name_server(cluster, driver, ki
 
 def test_java_client_sends_to_brokers_of_both_kinds_and_consumes(cluster, driver):
     load = Workload("JavaTls", 240, [10, 1000, 70_000], seed=11)
-    for kind, other in zip(KINDS, reversed(KINDS)):  # asked of the name server of the other kind
+    # with the name server of the other kind
+    for kind, other in zip(KINDS, reversed(KINDS)):
         driver.create_topic(cluster.namesrvs[other].address, cluster.brokers[kind].address, load.topic)
     namesrv = cluster.namesrvs["rmqha"].address
     ask = ("topicRoute", "-n", namesrv, "-t", load.topic)
@@ -105,7 +106,8 @@ def test_rmqha_client_sends_and_pulls(cluster, driver, broker):
     driver.create_topic(namesrv, cluster.brokers[broker].address, topic, queues=1)
     bodies = [b"%d" % number * 3000 for number in range(20)]
     producer = DefaultMQProducer("tls-producer", namesrv)
-    producer.send_msg_timeout = WAIT_MS  # a second try would be a second message
+    # a retry would send a second message
+    producer.send_msg_timeout = WAIT_MS
     with producer:
         assert {producer.send(Message(topic, body)).send_status for body in bodies} == {SendStatus.SEND_OK}
     with DefaultMQPullConsumer("tls-puller", namesrv) as consumer:
@@ -121,7 +123,7 @@ def test_rmqha_client_sends_and_pulls(cluster, driver, broker):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mqadmin_asks_over_tls(cluster, kind):
+def test_mqadmin_works_over_tls(cluster, kind):
     command = [sys.executable, "-m", "rmqha.tools.command.mq_admin_startup", "clusterList", "-n",
                cluster.namesrvs[kind].address]
 
@@ -131,7 +133,7 @@ def test_mqadmin_asks_over_tls(cluster, kind):
     wait_until(lambda: all(name in listed() for name in BROKER_OF.values()), WAIT_MS, f"both brokers, by {kind}")
 
 
-def test_nobody_takes_a_plain_connection_or_one_without_a_certificate(cluster, authority):
+def test_plain_connections_and_missing_certificates_are_refused(cluster, authority):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(authority.certificate)
@@ -140,6 +142,7 @@ def test_nobody_takes_a_plain_connection_or_one_without_a_certificate(cluster, a
             client.send(frame(header(GET_BROKER_CLUSTER_INFO)))
             assert client.is_closed_by_peer(), node.name
         with socket.create_connection(("127.0.0.1", node.port), 60) as plain, pytest.raises(OSError):
-            with context.wrap_socket(plain) as secured:  # TLS 1.3 tells the client with the first answer
+            # TLS 1.3: the error arrives with the first answer
+            with context.wrap_socket(plain) as secured:
                 secured.recv(1)
                 raise AssertionError(node.name)

@@ -1,4 +1,4 @@
-"""TLS as it comes, with nothing configured: servers take both kinds of connections, with certificates of their own."""
+"""TLS with the default configuration: servers accept plain and TLS connections, with self-signed certificates."""
 import pytest
 
 from tests.support.java_driver import Workload, assert_all_read

@@ -1,7 +1,7 @@
 """docs/how-to/automatic-failover.md: from a pair of 4.9 to replicas of rmqha under a controller, and back to Java.
 
-A producer sends all the time. Whatever it got SEND_OK for is there in the end. Files are edited as a person does, by
-what the page says; what brokers have written into them stays.
+A producer sends all the time, and every message that got SEND_OK must exist at the end. The config files are edited as
+the page describes, and keep the lines that brokers have written into them.
 """
 import threading
 from collections.abc import Callable
@@ -30,7 +30,7 @@ WAIT_MS = 90_000
 
 
 class Sending:
-    """A producer that does not stop; what it sends is tried again until it is acknowledged."""
+    """A producer that sends without a pause, and retries each message until it is acknowledged."""
 
     def __init__(self, namesrv: str) -> None:
         self._producer = DefaultMQProducer("makers", namesrv)
@@ -56,7 +56,7 @@ class Sending:
             self._stop.wait(0.01)
 
     def goes_on(self) -> None:
-        """Until more is acknowledged."""
+        """Wait until more messages are acknowledged."""
         before = len(self.acknowledged)
         wait_until(lambda: len(self.acknowledged) > before + 20, WAIT_MS, "sends are acknowledged")
 
@@ -68,7 +68,7 @@ class Sending:
 
 
 def command(*args: str) -> str:
-    """What `rmqha` says."""
+    """Run `rmqha`, and return its output."""
     result = CliRunner().invoke(rmqha, list(args))
     assert result.exit_code == 0, result.output
     return result.output
@@ -76,14 +76,14 @@ def command(*args: str) -> str:
 
 @pytest.fixture
 def make(nodes: list, tmp_path: Path) -> Callable[..., BrokerNode]:
-    """Brokers, their folders below tmp_path."""
+    """Return a function that makes brokers with folders below tmp_path."""
     def made(kind: str, name: str, namesrv: str, **properties: object) -> BrokerNode:
         nodes.append(BrokerNode(kind, tmp_path / name, namesrv, name, **properties))
         return nodes[-1]
     return made
 
 
-def test_a_pair_of_java_gets_automatic_failover_and_goes_back(make, nodes, tmp_path):
+def test_java_pair_moves_to_automatic_failover_and_back(make, nodes, tmp_path):
     namesrv = NamesrvNode("rmqha", tmp_path / "namesrv")
     nodes.append(namesrv)
     namesrv.start()
@@ -106,13 +106,13 @@ def test_a_pair_of_java_gets_automatic_failover_and_goes_back(make, nodes, tmp_p
         back(namesrv, one, two, three, sending)
     finally:
         acknowledged = sending.end()
-    wait_until(lambda: read_keys(namesrv.address) >= set(acknowledged), WAIT_MS, "all that was acknowledged")
+    wait_until(lambda: read_keys(namesrv.address) >= set(acknowledged), WAIT_MS, "every acknowledged message")
     wait_until(lambda: same_log(one, two), WAIT_MS, "the slave has all, byte for byte")
 
 
 def forth(make, nodes: list, folder: Path, namesrv: NamesrvNode, one: BrokerNode, two: BrokerNode,
           sending: Sending) -> BrokerNode:
-    """Steps 2 to 5; the third box."""
+    """Follow steps 2 to 5, and return the third broker."""
     controller = ControllerNode("rmqha", folder / "controller")  # 2.
     nodes.append(controller)
     controller.start()
@@ -148,8 +148,8 @@ def forth(make, nodes: list, folder: Path, namesrv: NamesrvNode, one: BrokerNode
 
 
 def back(namesrv: NamesrvNode, one: BrokerNode, two: BrokerNode, three: BrokerNode, sending: Sending) -> None:
-    """The way back, as far as Java."""
-    section = Section(PAGE, "The way back")
+    """Undo the steps, and return to Java."""
+    section = Section(PAGE, "How to undo it")
     three.stop()
     two.stop()
     one.stop()
@@ -167,7 +167,7 @@ def back(namesrv: NamesrvNode, one: BrokerNode, two: BrokerNode, three: BrokerNo
 
 
 def read_keys(namesrv: str) -> set[str]:
-    """The keys of all messages that are there."""
+    """Return the keys of all stored messages."""
     keys: set[str] = set()
     with new_consumer(namesrv) as consumer:
         feed = QueueFeed(consumer, MessageSelector.by_tag("*"))
@@ -179,7 +179,7 @@ def read_keys(namesrv: str) -> set[str]:
 
 
 def same_log(one: BrokerNode, two: BrokerNode) -> bool:
-    """Whether both logs are the same bytes; the next file may be there already, empty."""
+    """Return whether both logs have the same bytes. The next file may already exist, empty."""
     logs = [b"".join(path.read_bytes() for path in sorted(broker.commit_log.iterdir())).rstrip(b"\0")
             for broker in (one, two)]
     return logs[0] == logs[1]

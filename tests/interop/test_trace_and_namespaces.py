@@ -1,4 +1,4 @@
-"""Traces, namespaces and compression between the official client and rmqha's, at rmqha's broker and at the real one."""
+"""Traces, namespaces and compression between the official client and rmqha's, with rmqha's broker and the real one."""
 import re
 import threading
 
@@ -26,7 +26,7 @@ SPACE = "MQ_INST_1_shop"
 
 @pytest.fixture(scope="module", params=["rmqha", pytest.param("java", marks=in_long)])
 def broker(request, client_broker, java_driver):
-    """A broker with the trace topic, and topics for each test."""
+    """Return a broker with the trace topic, and a topic for each test."""
     broker = client_broker(request.param)
     for topic in ("TracedByPython", "TracedByJava", "Squeezed", f"{SPACE}%Orders", "Orders"):
         java_driver.create_topic(broker.namesrv, broker.address, topic, 1)
@@ -34,7 +34,7 @@ def broker(request, client_broker, java_driver):
 
 
 class Always(TransactionListener):
-    """Commits everything."""
+    """A transaction listener that commits everything."""
 
     def execute_local_transaction(self, msg, arg):
         return LocalTransactionState.COMMIT_MESSAGE
@@ -44,9 +44,10 @@ class Always(TransactionListener):
 
 
 def receive(broker: BrokerNode, topic: str, group: str, until: int, fail_first: int = 0, **options) -> list[MessageExt]:
-    """What rmqha's push consumer gets of a topic; the first `fail_first` are refused."""
+    """Return the messages that rmqha's push consumer gets of a topic; it refuses the first `fail_first`."""
     seen: list[MessageExt] = []
-    lock = threading.Lock()  # makes one of the listeners the one that is over `fail_first`
+    # so that exactly `fail_first` calls fail
+    lock = threading.Lock()
 
     def listener(messages):
         with lock:
@@ -63,17 +64,18 @@ def receive(broker: BrokerNode, topic: str, group: str, until: int, fail_first: 
 
 
 def wait_for_traces(client: DefaultMQProducer | DefaultMQPushConsumer) -> None:
-    """Until all events are at the broker: ending waits for that as well, but on a busy machine not for ever."""
+    """Wait until all events are at the broker. A shutdown waits, too, but on a busy machine not long enough."""
     dispatcher = client.trace_dispatcher
     if dispatcher is not None:
         wait_until(lambda: not dispatcher._on_their_way, 60_000, "the answers to traces")
 
 
 def traced_by_python(broker: BrokerNode, _driver) -> list[str]:
-    """Ids of a message and one in a transaction, both traced and consumed by rmqha's client, one of them twice."""
+    """Send a message and one in a transaction with rmqha's client; consume one of them twice; return both ids."""
     ids = []
     producer = DefaultMQProducer("python-send", broker.namesrv, enable_msg_trace=True)
-    producer.send_msg_timeout = 60_000  # a second try would leave an event of its own
+    # a retry would leave an event of its own
+    producer.send_msg_timeout = 60_000
     with producer:
         ids.append(producer.send(Message("TracedByPython", b"12345", tags="red", keys="k1 k2")).msg_id)
         wait_for_traces(producer)
@@ -88,7 +90,7 @@ def traced_by_python(broker: BrokerNode, _driver) -> list[str]:
 
 
 def traced_by_java(broker: BrokerNode, driver) -> list[str]:
-    """The same by the official client."""
+    """Do the same as traced_by_python with the official client."""
     common = {"namesrv": broker.namesrv, "topic": "TracedByJava", "bodies": ["12345"], "tags": "red", "trace": True}
     sent = driver.submit("send", group="java-send", keys="k1 k2", **common).result()["ids"]
     in_transaction = driver.submit("send", group="java-tx", keys="k3", inTransaction=True, **common).result()["ids"]
@@ -98,7 +100,7 @@ def traced_by_java(broker: BrokerNode, driver) -> list[str]:
 
 
 def trace_messages(broker: BrokerNode) -> list[MessageExt]:
-    """All that the trace topic has."""
+    """Return all messages of the trace topic."""
     with DefaultMQPullConsumer("trace-reader", broker.namesrv) as consumer:
         found = []
         for queue in consumer.fetch_subscribe_message_queues(TRACE_TOPIC):
@@ -111,7 +113,7 @@ def trace_messages(broker: BrokerNode) -> list[MessageExt]:
 
 
 def events_of(broker: BrokerNode, ids: list[str], count: int) -> dict[str, list[TraceView]]:
-    """What rmqha reads in the trace topic about each message, once `count` events are there."""
+    """Wait for `count` events; return rmqha's view of each message from the trace topic."""
     events: dict[str, list[TraceView]] = {}
 
     def all_arrived() -> bool:
@@ -124,7 +126,7 @@ def events_of(broker: BrokerNode, ids: list[str], count: int) -> dict[str, list[
 
 
 def essence(events: dict[str, list[TraceView]], who: str) -> list[tuple]:
-    """What is the same whoever traced. Which of the two messages was refused is chance, so their keys are left out."""
+    """Return the parts that do not depend on the client, without the keys: the refused message is chosen by chance."""
     rows = []
     for view in (view for views in events.values() for view in views):
         is_consumed = view.msg_type.startswith("Sub")
@@ -134,7 +136,7 @@ def essence(events: dict[str, list[TraceView]], who: str) -> list[tuple]:
 
 
 def printed(driver, broker: BrokerNode, msg_id: str, who: str) -> list[str]:
-    """The lines that the official mqadmin prints of a trace, without ids, times and addresses."""
+    """Return the lines that the official mqadmin prints for a trace, without ids, times and addresses."""
     text = driver.admin("queryMsgTraceById", "-n", broker.namesrv, "-i", msg_id)
     assert msg_id in text or "Pub" in text, text
     text = text.replace(who.lower(), "who").replace(who, "Who")
@@ -142,8 +144,9 @@ def printed(driver, broker: BrokerNode, msg_id: str, who: str) -> list[str]:
     return sorted(" ".join(line.split()) for line in text.splitlines())
 
 
-def test_both_clients_leave_the_same_traces_and_read_each_others(broker, java_driver):
-    count = 3 + 6  # two sends and an end; three calls of a listener, each with a begin and an end
+def test_both_clients_write_the_same_traces_and_read_each_others(broker, java_driver):
+    # two sends and an end; three listener calls with begin and end
+    count = 3 + 6
     ids = {"Python": traced_by_python(broker, java_driver), "Java": traced_by_java(broker, java_driver)}
     events = {who: events_of(broker, mine, count) for who, mine in ids.items()}
     assert essence(events["Python"], "Python") == essence(events["Java"], "Java")
@@ -160,13 +163,13 @@ def test_both_clients_leave_the_same_traces_and_read_each_others(broker, java_dr
 
 
 def fields(view: TraceView) -> tuple:
-    """All that the text says."""
+    """Return all fields of the text."""
     return (view.msg_type, view.msg_id, view.topic, view.tags, view.keys, view.group_name, view.status, view.cost_time,
             view.off_set_msg_id, view.time_stamp)
 
 
 def java_fields(view: dict) -> tuple:
-    """The same of Java's view."""
+    """Return the same fields of Java's view."""
     return (view["msgType"], view["msgId"], view["topic"], view["tags"], view["keys"], view["groupName"],
             view["status"], view["costTime"], view["offSetMsgId"], int(view["timeStamp"]))
 
@@ -174,7 +177,7 @@ def java_fields(view: dict) -> tuple:
 # ---- namespaces
 
 
-def test_java_reads_what_rmqha_sends_in_a_namespace_and_the_other_way_round(broker, java_driver):
+def test_java_and_rmqha_read_each_others_messages_in_a_namespace(broker, java_driver):
     bodies = [f"order {number}" for number in range(5)]
     producer = DefaultMQProducer("shop", broker.namesrv, namespace=SPACE)
     producer.send_msg_timeout = 60_000
@@ -200,12 +203,13 @@ def test_java_reads_what_rmqha_sends_in_a_namespace_and_the_other_way_round(brok
 
 
 def check_names(broker: BrokerNode, java_driver) -> None:
-    """Both clients left topics of the same form at the broker, and who is outside the namespace sees nothing."""
+    """Assert that both clients created topics of the same form, and a client outside the namespace sees no messages."""
     topics = java_driver.admin("topicList", "-n", broker.namesrv)
     names = sorted(line.strip() for line in topics.splitlines() if SPACE in line)
     assert f"{SPACE}%Orders" in names
     assert f"%RETRY%{SPACE}%java-shop" in names and f"%RETRY%{SPACE}%python-shop" in names
-    with DefaultMQPullConsumer("outside", broker.namesrv) as outside:  # the same name, no namespace: another topic
+    # another topic of the same name
+    with DefaultMQPullConsumer("outside", broker.namesrv) as outside:
         queues = outside.fetch_subscribe_message_queues("Orders")
         assert [outside.admin.max_offset(queue) for queue in queues] == [0]
     with DefaultMQPullConsumer("inside", broker.namesrv, namespace=SPACE) as inside:
@@ -213,14 +217,14 @@ def check_names(broker: BrokerNode, java_driver) -> None:
         found = inside.pull(queue, "*", 0, 32).msg_found_list
         assert queue.topic == "Orders" and {msg.topic for msg in found} == {"Orders"} and len(found) == 6
         inside.update_consume_offset(queue, 4)
-        wait_until(lambda: inside.fetch_consume_offset(queue, from_store=True) == 4, 60_000, "the offset is told")
+        wait_until(lambda: inside.fetch_consume_offset(queue, from_store=True) == 4, 60_000, "the offset is reported")
 
 
 # ---- compression
 
 
 @pytest.mark.parametrize("kind", list(CompressionType), ids=lambda kind: kind.name)
-def test_each_client_reads_what_the_other_compressed(broker, java_driver, kind):
+def test_each_client_reads_messages_that_the_other_compressed(broker, java_driver, kind):
     body = "".join(f"line {number} of a body that can be squeezed;" for number in range(400))
     group = f"squeeze-{kind.name}"
     producer = DefaultMQProducer(group, broker.namesrv)

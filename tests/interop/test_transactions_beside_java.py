@@ -1,4 +1,4 @@
-"""Transactions on the real broker and on rmqha's, and rmqha's producers and consumers on the real one."""
+"""Transactions on the real broker and on rmqha's, and rmqha's clients with the real broker."""
 import threading
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.java
 
 
-# The same half messages and outcomes to the real broker and to rmqha's: the same answers, questions and log bytes.
+# The same half messages and outcomes, sent to the real broker and to rmqha's: the same answers, checks and log bytes.
 
 TOPIC, GROUP = "TransTopic", "trans-group"
 COMMIT, ROLLBACK, UNKNOWN = (flags.TRANSACTION_COMMIT_TYPE, flags.TRANSACTION_ROLLBACK_TYPE,
@@ -47,7 +47,7 @@ FLAG, BORN_TIME, RECONSUME_TIMES = 16, 40, 72  # positions in a record
 
 @dataclass
 class Half:
-    """Where a half message lies, as its producer was told."""
+    """The position of a half message as returned to its producer."""
 
     number: int
     commit_log_offset: int
@@ -56,11 +56,12 @@ class Half:
 
 
 class Producer:
-    """A producer by hand: every field is the test's, and what the broker asks is kept."""
+    """A producer whose fields the test chooses, and which records the broker's checks."""
 
     def __init__(self, address: str):
         self.address = address
-        self.asked: list[tuple[CheckTransactionStateRequestHeader, bytes]] = []  # appended by the client's thread
+        # Only the client's thread appends.
+        self.asked: list[tuple[CheckTransactionStateRequestHeader, bytes]] = []
         self._client = RemotingClient(RemotingClientConfig())
         self._client.register_processor(request_code.CHECK_TRANSACTION_STATE, self)
 
@@ -72,29 +73,29 @@ class Producer:
         self._client.shutdown()
 
     def process_request(self, _channel: object, request: RemotingCommand) -> None:
-        """The broker asks for an outcome."""
+        """Record that the broker asks for an outcome."""
         header = request.decode_command_custom_header(CheckTransactionStateRequestHeader)
         self.asked.append((header, bytes(request.body)))
 
     @staticmethod
     def reject_request() -> bool:
-        """Never."""
+        """Return False: nothing is rejected."""
         return False
 
     def call(self, code: int, header=None, body: bytes | None = None) -> RemotingCommand:
-        """One request and its answer."""
+        """Send one request, and return its answer."""
         request = RemotingCommand.create_request_command(code, header)
         request.body = body
         return self._client.invoke_sync(self.address, request, 60_000)
 
     def heartbeat(self) -> None:
-        """Tell the broker of the group."""
+        """Send a heartbeat of the group."""
         data = HeartbeatData("client-1", {ProducerData(GROUP)}, set())
         response = self.call(request_code.HEART_BEAT, body=remoting_serializable.encode(data))
         assert response.code == response_code.SUCCESS
 
     def send_half(self, number: int, **properties: str) -> Half:
-        """Message `number`, with more properties if given."""
+        """Send half message `number`, with more properties if given."""
         text = message_decoder.message_properties2string({
             "TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"{number:032X}", "KEYS": f"key-{number}",
             "TAGS": "TagA", "WAIT": "true", **properties})
@@ -109,7 +110,7 @@ class Producer:
         return Half(number, offset, int(fields["queueOffset"]), fields["msgId"])
 
     def end(self, half: Half, outcome: int, checked: bool = False, **changes: object) -> tuple[int, str | None]:
-        """Say what became of a half message; code and remark of the answer."""
+        """Send the outcome of a half message; return the answer's code and remark."""
         header = EndTransactionRequestHeader(
             producerGroup=GROUP, tranStateTableOffset=half.queue_offset, commitLogOffset=half.commit_log_offset,
             commitOrRollback=outcome, fromTransactionCheck=checked, msgId=f"{half.number:032X}")
@@ -119,7 +120,7 @@ class Producer:
         return response.code, response.remark
 
     def say_pending(self, half: Half) -> None:
-        """Say that the outcome is not known: nobody answers."""
+        """Send the outcome "unknown", which is not answered."""
         header = EndTransactionRequestHeader(
             producerGroup=GROUP, tranStateTableOffset=half.queue_offset, commitLogOffset=half.commit_log_offset,
             commitOrRollback=UNKNOWN, msgId="x")
@@ -128,7 +129,7 @@ class Producer:
 
 
 def without_place_and_time(log: Path) -> list[bytes]:
-    """The records of a log (IPv4 hosts) with hosts and times zeroed."""
+    """Return the records of a log (IPv4 hosts) with hosts and times set to zero."""
     files, records = store_compare.segments(log), []
     for record in store_compare.walk(log):
         start = max(at for at in files if at <= record.offset)
@@ -138,7 +139,7 @@ def without_place_and_time(log: Path) -> list[bytes]:
     return records
 
 
-def test_outcomes_get_the_same_answers_and_leave_the_same_log(make_namesrv, make_broker):
+def test_outcomes_get_the_same_answers_and_write_the_same_log(make_namesrv, make_broker):
     seen = {}
     for kind in ("java", "rmqha"):
         broker = make_broker(kind, make_namesrv("rmqha", f"{kind}-namesrv").address, f"{kind}-broker",
@@ -156,7 +157,7 @@ def test_outcomes_get_the_same_answers_and_leave_the_same_log(make_namesrv, make
                 producer.end(halves[4], COMMIT, commitLogOffset=halves[4].commit_log_offset + 1),
                 producer.end(halves[4], ROLLBACK, commitLogOffset=1 << 40),
                 producer.end(halves[4], ROLLBACK, producerGroup="other"),
-                producer.end(halves[0], COMMIT),  # again: it is committed twice
+                producer.end(halves[0], COMMIT),  # again: committed twice
             ]
             producer.say_pending(halves[6])
             assert {code for code, _remark in answers[:4]} == {response_code.SUCCESS}
@@ -167,7 +168,7 @@ def test_outcomes_get_the_same_answers_and_leave_the_same_log(make_namesrv, make
     assert seen["rmqha"][2] == seen["java"][2]
 
 
-def test_checks_ask_the_same_and_leave_the_same_log(make_namesrv, make_broker):
+def test_checks_are_the_same_and_write_the_same_log(make_namesrv, make_broker):
     namesrv, seen = make_namesrv("rmqha").address, {}
     brokers = {kind: make_broker(kind, namesrv, kind, shared_jvm=True, brokerName=kind, transactionCheckInterval=1000,
                                  transactionTimeOut=5000, transactionCheckMax=2) for kind in ("java", "rmqha")}
@@ -182,19 +183,20 @@ def test_checks_ask_the_same_and_leave_the_same_log(make_namesrv, make_broker):
             seen[kind] = check_and_resume(brokers[kind], producer, forgotten[kind])
     rmqha, java = seen["rmqha"], seen["java"]
     assert [flag for *_, flag in rmqha[0]] == [28, 28, 28]
-    assert [flag for *_, flag in java[0]] == [28, 0, 28]  # Java's broker forgets it when it puts a half message back
+    # Java's broker loses the flag when it writes a half message again.
+    assert [flag for *_, flag in java[0]] == [28, 0, 28]
     assert [asked for *asked, _flag in rmqha[0]] == [asked for *asked, _flag in java[0]]
     assert without_flag(rmqha[1]) == without_flag(java[1])
 
 
 def check_and_resume(broker, producer: Producer, forgotten: Half) -> tuple[list, list]:
-    """Wait until a message is given up, take it up again, and commit it; what was asked, and the log up to there."""
+    """Wait until a message is given up, resume its checks, and commit it; return the checks and the log."""
     wait_until(lambda: len(producer.asked) >= 2, 60_000, "two checks")
-    wait_until(lambda: given_up(broker), 60_000, "a message that was given up")
+    wait_until(lambda: given_up(broker), 60_000, "a message given up")
     asked = producer.asked[:]
     resume = ResumeCheckHalfMessageRequestHeader(forgotten.msg_id)
     assert producer.call(request_code.RESUME_CHECK_HALF_MESSAGE, resume).code == response_code.SUCCESS
-    wait_until(lambda: len(producer.asked) > len(asked), 60_000, "a check of what was taken up again")
+    wait_until(lambda: len(producer.asked) > len(asked), 60_000, "a check of the resumed message")
     header, body = producer.asked[len(asked)]
     half = Half(4, header.commitLogOffset, header.tranStateTableOffset, "")
     assert producer.end(half, COMMIT, checked=True) == (response_code.SUCCESS, None)
@@ -207,12 +209,12 @@ def check_and_resume(broker, producer: Producer, forgotten: Half) -> tuple[list,
 
 
 def given_up(broker) -> bool:
-    """Whether a message was moved to the topic for those that were asked about too often."""
+    """Return whether a message was moved to the topic for messages that were checked too often."""
     return any(record.topic == "TRANS_CHECK_MAX_TIME_TOPIC" for record in store_compare.walk(broker.commit_log))
 
 
 def question(header: CheckTransactionStateRequestHeader, body: bytes) -> tuple:
-    """What the broker asks, without addresses and times."""
+    """Return a check's fields, without addresses and times."""
     message = message_decoder.decode(body)
     assert header.offsetMsgId[16:] == f"{header.commitLogOffset:016X}"
     return (header.commitLogOffset, header.tranStateTableOffset, header.msgId, header.transactionId, message.topic,
@@ -223,7 +225,7 @@ def without_flag(records: list[bytes]) -> list[bytes]:
     return [record[:FLAG] + record[FLAG + 4:] for record in records]
 
 
-# rmqha's producers and consumers on a real broker: transactions, order, requests, SQL92.
+# rmqha's producers and consumers with a real broker: transactions, order, requests, SQL92.
 
 LONG_MS = 60_000
 DONE = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -231,7 +233,7 @@ DONE = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
 @pytest.fixture(scope="module")
 def real(module_nodes, tmp_path_factory):
-    """A real broker that checks transactions each second."""
+    """Return a real broker that checks transactions every second."""
     folder = tmp_path_factory.mktemp("real")
     namesrv = NamesrvNode("rmqha", folder / "namesrv")
     broker = BrokerNode("java", folder / "broker", namesrv.address, shared_jvm=True, enablePropertyFilter="true",
@@ -243,7 +245,7 @@ def real(module_nodes, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sender(real):
-    """A producer; the topics that the tests use are there."""
+    """Yield a producer, after creating the topics of the tests."""
     with DefaultMQProducer("senders", real.namesrv) as producer:
         for topic in ("Transactions", "Ordered", "Requests", "Selected"):
             producer.admin.create_topic("TBW102", topic, 4)
@@ -267,8 +269,10 @@ def reading(real, topic, listener, expression="*", kind=None):
 
 
 class Outcomes(TransactionListener):
-    """The argument of the send is the outcome; what has none is committed when the broker asks. It may ask for
-    others as well, before it has their outcome."""
+    """A listener to which the argument of the send is the outcome. Messages without one are committed at the check.
+
+    The broker may also check others, before it has their outcome.
+    """
 
     def execute_local_transaction(self, msg, arg):
         return arg
@@ -278,7 +282,7 @@ class Outcomes(TransactionListener):
         return LocalTransactionState.COMMIT_MESSAGE if known is LocalTransactionState.UNKNOW else known
 
 
-def test_transactions_of_rmqhas_producer_end_on_a_real_broker(real, sender):
+def test_transactions_of_rmqhas_producer_complete_on_a_real_broker(real, sender):
     bodies, lock = Counter(), threading.Lock()
 
     def listener(messages):
@@ -291,12 +295,12 @@ def test_transactions_of_rmqhas_producer_end_on_a_real_broker(real, sender):
         for state in LocalTransactionState:
             result = producer.send_message_in_transaction(Message("Transactions", state.name.encode()), state)
             assert result.local_transaction_state is state
-        wait_until(lambda: len(bodies) == 2, LONG_MS, "what was committed, at once and when asked")
+        wait_until(lambda: len(bodies) == 2, LONG_MS, "all messages committed at once or at a check")
     assert set(bodies) == {b"COMMIT_MESSAGE", b"UNKNOW"}
 
 
 class InOrder(MessageListenerOrderly):
-    """Keeps the bodies of each queue; one of them has to come twice."""
+    """A listener that records the bodies of each queue; one of them has to arrive twice."""
 
     def __init__(self):
         self.seen = defaultdict(list)

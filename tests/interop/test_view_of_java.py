@@ -1,4 +1,4 @@
-"""What one sees of servers of both kinds: log files, `rmqha top` and `rmqha console`."""
+"""The visible state of servers of both kinds: log files, `rmqha top` and `rmqha console`."""
 import json
 import re
 from collections import defaultdict
@@ -21,11 +21,11 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.java
 
 
-# What `rmqha top` and `rmqha console` show of a cluster of the original, and of a mixed one.
+# The output of `rmqha top` and `rmqha console` for a cluster of the original and a mixed one.
 
 
 @pytest.mark.parametrize("slave_kind", ["java", "rmqha"])
-def test_a_master_of_java_and_its_slave_are_seen(real_namesrv, make_broker, slave_kind):
+def test_java_master_and_its_slave_are_shown(real_namesrv, make_broker, slave_kind):
     master = make_broker("java", real_namesrv.address, "master", shared_jvm=True)
     slave = make_broker(slave_kind, real_namesrv.address, "slave", shared_jvm=True, brokerId=1, brokerRole="SLAVE",
                         haMasterAddress=master.ha_address)
@@ -47,13 +47,13 @@ def test_a_master_of_java_and_its_slave_are_seen(real_namesrv, make_broker, slav
     assert told[master.address]["in_msgs_per_s"] == 0.0 and 0 < told[master.address]["disk_used"] < 1
 
 
-# The log folder of the real broker and of rmqha's after the same actions: the same files, each line in its file.
+# The log folders of the real broker and rmqha's after the same actions: the same files, and each line in the same file.
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "logback.json").read_text("utf-8"))
 
 
 def logback(what: str, folder: Path) -> str:
-    """The logback file of the original, made again from what was captured of it, without a date before each line."""
+    """Return the original's logback file, rebuilt from the golden file, without a date before each line."""
     parts = []
     for number, file in enumerate(GOLDEN[what]["files"]):
         encoder = f"<encoder><pattern>{escape(file['pattern'] or '%m%n')}</pattern></encoder>"
@@ -66,7 +66,7 @@ def logback(what: str, folder: Path) -> str:
 
 
 def java_home(folder: Path) -> Path:
-    """A ROCKETMQ_HOME whose broker logs as the distribution's do, below `folder`/logs/rocketmqlogs."""
+    """Return a ROCKETMQ_HOME whose broker logs like the distribution's, below `folder`/logs/rocketmqlogs."""
     home = folder / "home"
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "logback_broker.xml").write_text(logback("broker", folder / "logs" / "rocketmqlogs"), "utf-8")
@@ -74,7 +74,7 @@ def java_home(folder: Path) -> Path:
 
 
 class InOrder(MessageListenerOrderly):
-    """Counts."""
+    """A listener that counts messages."""
 
     def __init__(self):
         self.count = 0
@@ -85,7 +85,7 @@ class InOrder(MessageListenerOrderly):
 
 
 def act(broker: BrokerNode, driver) -> None:
-    """What operators and clients do in a day."""
+    """Do the daily work of operators and clients."""
     with DefaultMQProducer("log-producer", broker.namesrv) as producer:
         producer.send(Message("LogAuto", b"made by sending"))
         producer.admin.create_topic("TBW102", "LogTopic", 2)
@@ -106,7 +106,7 @@ def act(broker: BrokerNode, driver) -> None:
 
 @pytest.fixture(scope="module")
 def folders(module_nodes, tmp_path_factory, java_driver) -> dict[str, Path]:
-    """The log folders of a broker of each kind, and of rmqha's name server, after they ended."""
+    """Return the log folders of a broker of each kind and of rmqha's name server, after they are stopped."""
     found = {}
     for kind in ("java", "rmqha"):
         folder = tmp_path_factory.mktemp(kind)
@@ -126,7 +126,7 @@ def folders(module_nodes, tmp_path_factory, java_driver) -> dict[str, Path]:
 
 
 def lines_of(folder: Path) -> dict[str, set[str]]:
-    """What is the same in each run of a line -> the files that have it."""
+    """Return the constant part of a line -> the files that have it."""
     files = defaultdict(set)
     for file in folder.glob("*.log"):
         for line in file.read_text("utf-8", "replace").splitlines():
@@ -143,7 +143,7 @@ def test_both_brokers_have_the_same_files(folders):
     assert {"broker.log", "store.log", "remoting.log", "watermark.log"} <= set(names["rmqha"])
 
 
-def test_a_line_that_both_write_is_in_the_same_file(folders):
+def test_common_log_lines_are_in_the_same_file(folders):
     java, ours = lines_of(folders["java"]), lines_of(folders["rmqha"])
     common = java.keys() & ours.keys()
     misplaced = {text: (java[text], ours[text]) for text in common if java[text].isdisjoint(ours[text])}

@@ -1,1 +1,1 @@
-"""What tests share: waiting, fixtures of whole clusters, the real RocketMQ."""
+"""Shared parts of the tests: waiting, fixtures of whole clusters, the real RocketMQ."""

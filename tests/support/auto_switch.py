@@ -1,5 +1,4 @@
-"""Stores whose role changes, rmqha's and that of RocketMQ 5.1.4, with senders; and what two replicas must have in
-common."""
+"""Stores that change their role, rmqha's and that of RocketMQ 5.1.4, with senders; and comparisons of two replicas."""
 import functools
 import re
 import subprocess
@@ -17,7 +16,7 @@ from tests.support.processes import ServerProcess
 from tests.support.start_as import killed_with_parent
 from tests.support.wait import wait_until
 
-# A store of RocketMQ 5.1.4 with its AutoSwitchHAService, driven line by line: see java/src5.
+# A store of RocketMQ 5.1.4 with its AutoSwitchHAService, controlled by lines of text: see java/src5.
 
 VERSION = "5.1.4"
 _SOURCES = Path(__file__).resolve().parent / "java" / "src5"
@@ -27,14 +26,14 @@ _MAIN = "org.rmqha.autoswitch.AutoSwitchStore"
 
 @functools.cache
 def class_path() -> str:
-    """The jars of 5.1.4 and our class; Maven fetches them at the first use."""
+    """Return the jars of 5.1.4 and our class; Maven fetches them at the first use."""
     lib = real_rocketmq.jars_of(VERSION)
     return f"{lib}/*:{real_rocketmq.compiled(lib, sorted(_SOURCES.rglob('*.java')))}"
 
 
 @dataclass
 class State:
-    """What the store says about itself."""
+    """A store's report about its state."""
 
     max: int
     min: int
@@ -48,7 +47,7 @@ class State:
 
 
 class AutoSwitchStore:
-    """The Java store in its own process. `properties` are MessageStoreConfig's."""
+    """The Java store in a separate process. `properties` are MessageStoreConfig's."""
 
     def __init__(self, folder: Path, broker_id: int, **properties: object) -> None:
         logback = folder / "logback.xml"
@@ -68,7 +67,7 @@ class AutoSwitchStore:
 
     @property
     def address(self) -> str:
-        """Where its slaves connect."""
+        """The address to which its slaves connect."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> "AutoSwitchStore":
@@ -80,7 +79,7 @@ class AutoSwitchStore:
         return self
 
     def tell(self, *words: object) -> str:
-        """Run one command; its answer."""
+        """Run one command and return its answer."""
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
         self._process.stdin.flush()
         return self._answer()
@@ -91,7 +90,7 @@ class AutoSwitchStore:
         return line[3:].rstrip("\n")
 
     def state(self) -> State:
-        """What the store says about itself."""
+        """Return the store's report about its state."""
         fields = dict(re.findall(r"(\w+)=(\S*)", self.tell("state")))
         numbers = {key: int(fields[key]) for key in ("max", "min", "confirm", "queue", "behind")}
         epochs = [tuple(map(int, part.split("-"))) for part in fields["epochs"].split(",") if part]
@@ -99,11 +98,11 @@ class AutoSwitchStore:
                      connections=[part for part in fields["connections"].split(",") if part], epochs=epochs)
 
     def acked(self) -> set[int]:
-        """Numbers of the messages that were answered PUT_OK since the process started."""
+        """Return the numbers of the messages that were answered PUT_OK since the process started."""
         return {int(part) for part in self.tell("acked").split(" ")[0].split(",") if part}
 
     def shutdown(self) -> None:
-        """Close the store well."""
+        """Close the store cleanly."""
         if self._process is not None:
             self._process.stdin.close()
             assert self._process.wait(240) == 0, self.tail()
@@ -111,7 +110,7 @@ class AutoSwitchStore:
             self._process = None
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the process with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(240)
@@ -120,11 +119,11 @@ class AutoSwitchStore:
             self._process = None
 
     def tail(self) -> str:
-        """The end of what it printed."""
+        """Return the end of its output."""
         return self._server.tail()
 
 
-# An rmqha store whose role changes, with senders; and what two replicas must have in common.
+# An rmqha store that changes its role, with senders; and comparisons of two replicas.
 
 TOPIC = "AutoSwitch"
 SEGMENT = 1 << 16
@@ -132,7 +131,7 @@ TIMEOUT_MS = 60_000
 
 
 class RmqhaReplica:
-    """A store in this process, with the face of AutoSwitchStore. `properties` are MessageStoreConfig's."""
+    """A store in this process, with the interface of AutoSwitchStore. `properties` are MessageStoreConfig's."""
 
     def __init__(self, folder: Path, broker_id: int, **properties: object) -> None:
         self.root = folder / "store"
@@ -155,7 +154,7 @@ class RmqhaReplica:
 
     @property
     def address(self) -> str:
-        """Where its slaves connect."""
+        """The address to which its slaves connect."""
         return f"127.0.0.1:{self.service.ha_listen_port}"
 
     def start(self) -> "RmqhaReplica":
@@ -195,7 +194,7 @@ class RmqhaReplica:
         return done
 
     def load(self, first: int, size: int = 100, threads: int = 3) -> None:
-        """Put messages until `stop`."""
+        """Put messages in the background until `stop`."""
         self._next = first
         self._loading.set()
         self._senders = [threading.Thread(target=self._send, args=(size,), name=f"sender-{at}", daemon=True)
@@ -220,12 +219,12 @@ class RmqhaReplica:
             assert not sender.is_alive(), "a sender hangs"
 
     def acked(self) -> set[int]:
-        """Numbers of the messages that were answered PUT_OK."""
+        """Return the numbers of the messages that were answered PUT_OK."""
         with self._lock:
             return set(self._acked)
 
     def state(self) -> State:
-        """What the store says about itself."""
+        """Return the store's report about its state."""
         service, store = self.service, self.store
         return State(max=store.get_max_phy_offset(), min=store.get_min_phy_offset(), confirm=service.confirm_offset(),
                      set=sorted(service.sync_state_set.members), queue=store.get_max_offset_in_queue(TOPIC, 0),
@@ -234,20 +233,20 @@ class RmqhaReplica:
                      epochs=[entry[:2] for entry in service.epoch_cache.get_all_entries()])
 
     def shutdown(self) -> None:
-        """Close the store well."""
+        """Close the store cleanly."""
         if self.store is not None:
             self.store.shutdown()
             self.store = None
 
     def kill(self) -> None:
-        """Stop as after a crash: the abort file stays, nothing is flushed or told to the checkpoint."""
+        """Stop as in a crash: the abort file stays, nothing is flushed, and the checkpoint is not updated."""
         if self.store is not None:
             self.store.running_flags.get_and_make_not_writeable()
             self.store.store_checkpoint.flush = self.store.store_checkpoint.shutdown = lambda: None
             self.shutdown()
 
     def crash_under_load(self) -> None:
-        """`kill` while messages are put: who sends gets no answer, or one that says no."""
+        """Do `kill` while messages are put: senders get no answer, or an error."""
         store = self.store
         self._loading.clear()
         self.kill()
@@ -255,24 +254,25 @@ class RmqhaReplica:
         self.stop()
 
     def tail(self) -> str:
-        """Nothing: pytest shows its log."""
+        """Return an empty text: pytest shows this process's log."""
         return ""
 
 
 class JavaReplica(AutoSwitchStore):
-    """The same for a real 5.1.4 store."""
+    """The same interface for a real 5.1.4 store."""
 
     def __init__(self, folder: Path, broker_id: int, **properties: object) -> None:
         super().__init__(folder, broker_id, **{"mappedFileSizeCommitLog": SEGMENT, **properties})
         self._acked_before: set[int] = set()
 
     def promote(self, epoch: int) -> None:
-        """Become the master, alone in its syncStateSet, as its controller has it."""
-        self.tell("set", self.broker_id)  # before: what the set does not confirm would get no place in its queue
+        """Become the master, alone in its syncStateSet, as its controller sets it."""
+        # Before the role change: unconfirmed messages would get no place in its queue.
+        self.tell("set", self.broker_id)
         assert self.tell("master", epoch) == "true"
 
     def follow(self, address: str | None, epoch: int) -> None:
-        """Become a slave; without an address of a master that is not there."""
+        """Become a slave; without an address, of a master that does not exist."""
         assert self.tell("slave", address or "127.0.0.1:1", epoch) == "true"
 
     def put(self, first: int, count: int, size: int = 100) -> None:
@@ -280,7 +280,7 @@ class JavaReplica(AutoSwitchStore):
         self.tell("put", first, count, size)
 
     def load(self, first: int, size: int = 100, threads: int = 3) -> None:
-        """Put messages until `stop`."""
+        """Put messages in the background until `stop`."""
         self.tell("load", first, size, threads)
 
     def stop(self) -> None:
@@ -292,17 +292,17 @@ Replica = RmqhaReplica | JavaReplica
 
 
 def wait_same_end(one: Replica, other: Replica) -> None:
-    """Until both logs end at the same offset, and everything is dispatched."""
+    """Wait until both logs end at the same offset and everything is dispatched."""
     wait_until(lambda: one.state().max == other.state().max, TIMEOUT_MS, f"{one.name} and {other.name} end alike")
     for replica in (one, other):
         def has_all(replica: Replica = replica) -> bool:
-            now = replica.state()  # once: it is behind what is confirmed at that moment
+            now = replica.state()  # read once: it lags behind the confirmed offset
             return now.behind <= 0 and now.confirm == one.state().max
         wait_until(has_all, TIMEOUT_MS, f"{replica.name} dispatches all: {replica.state()}")
 
 
 def log_bytes(replica: Replica, start: int, end: int) -> bytes:
-    """The commit log's bytes from `start` to `end`, as they are in its files."""
+    """Return the commit log's bytes from `start` to `end`, as they are in its files."""
     data = b""
     for path in sorted((replica.root / "commitlog").iterdir()):
         at = int(path.name)
@@ -312,7 +312,7 @@ def log_bytes(replica: Replica, start: int, end: int) -> bytes:
 
 
 def assert_same_logs(one: Replica, other: Replica) -> int:
-    """The logs are byte-identical where both are; the end."""
+    """Check that the logs are byte-identical over their common range; return its end."""
     first, second = one.state(), other.state()
     assert first.max == second.max
     start = max(first.min, second.min, 0)
@@ -322,7 +322,7 @@ def assert_same_logs(one: Replica, other: Replica) -> int:
 
 
 def stored_indexes(replica: RmqhaReplica) -> list[int]:
-    """Numbers of the messages in the queue, in its order, as a consumer gets them."""
+    """Return the numbers of the messages in the queue, in its order, as a consumer gets them."""
     found, offset = [], replica.store.get_min_offset_in_queue(TOPIC, 0)
     while offset < replica.store.get_max_offset_in_queue(TOPIC, 0):
         result = replica.store.get_message("g", TOPIC, 0, offset, 32)

@@ -1,4 +1,5 @@
-"""The C++ client of RocketMQ (through its Python wheel), in a process of its own: native code may take its host along.
+"""The C++ client of RocketMQ (through its Python wheel), in a separate process, because a crash of native code ends its
+process.
 
 Run as `python -m tests.support.cpp_client`, with one JSON object on the standard input; the answer is one JSON object.
 Its log goes to $HOME/logs/rocketmq-cpp.
@@ -20,7 +21,7 @@ _DEADLINE_S = 75
 
 
 def why_unavailable() -> str | None:
-    """The reason why the C++ client can't run here, None when it can."""
+    """Return why the C++ client can't run here, or None if it can."""
     if importlib.util.find_spec("rocketmq") is None:
         return "the wheel rocketmq-client-python is not installed (it is made for Linux on x86-64)"
     library = Path(importlib.util.find_spec("rocketmq").origin).parent / "librocketmq.so"
@@ -58,9 +59,10 @@ def _message(topic: str, one: dict):
 
 
 def _sent(send, *given):
-    """What `send(*given)` returns. While another thread of the client connects to the broker, a send gives up at once.
+    """Return the result of `send(*given)`, retried while another thread of the client connects to the broker.
 
-    It says then that there is no route, though it has just been told one; nothing was sent, so it is tried again.
+    A send then gives up immediately, and reports that there is no route, although the client has just received one.
+    Nothing was sent, so it can be retried.
     """
     from rocketmq.exceptions import ProducerException
 
@@ -75,7 +77,7 @@ def _sent(send, *given):
 
 
 def send(command: dict) -> dict:
-    """`messages` to `topic`, with `shardingKey` in order: [status, id, queue offset] each."""
+    """Send `messages` to `topic`, in order if `shardingKey` is given; return [status, id, queue offset] of each."""
     from rocketmq.client import Producer
     producer = Producer(command["group"], orderly=command.get("orderly", False), timeout=20_000)
     producer.set_namesrv_addr(command["namesrv"])
@@ -94,7 +96,7 @@ def send(command: dict) -> dict:
 
 
 def transact(command: dict) -> dict:
-    """Half messages that commit when their body begins with "c", and roll back otherwise."""
+    """Send half messages that commit if their body begins with "c", and otherwise roll back."""
     from rocketmq.client import TransactionMQProducer, TransactionStatus
 
     def decide(message, *_user_args):
@@ -112,7 +114,8 @@ def transact(command: dict) -> dict:
 
 
 def receive(command: dict) -> dict:
-    """Messages of `topic` until `until` came, each with its fields; the first `failFirst` are to come again."""
+    """Consume messages of `topic` until `until` have arrived; return the fields of each. The first `failFirst` are
+    requested again."""
     from rocketmq.client import ConsumeStatus, PushConsumer
     seen: list[dict] = []
     enough = threading.Event()
@@ -140,7 +143,7 @@ def receive(command: dict) -> dict:
 
 
 def main() -> None:
-    """Serve one command. The process ends without the library's destructors, which may hang; after an error, too."""
+    """Serve one command. The process ends without the library's destructors, which may hang, even after an error."""
     code = 1
     try:
         command = json.loads(sys.stdin.read())

@@ -1,4 +1,4 @@
-"""Stores of controllers at etcd: a real one, and one of this process's memory."""
+"""Stores of controllers at etcd: a real one, and one in this process's memory."""
 import base64
 import itertools
 import os
@@ -14,21 +14,21 @@ from rmqha.controller.etcd_client import EtcdRefusedError, EtcdUnavailableError,
 from rmqha.controller.etcd_store import EtcdStore
 from tests.support.nodes import EtcdNode, why_no_etcd
 
-# Stores of controllers at a real etcd. Tests that ask for it skip, with the reason, where it isn't installed.
+# Stores of controllers at a real etcd. Tests that need it are skipped, with the reason, if it is not installed.
 
 _prefixes = itertools.count(1)
 LEASE_S = 2
-MOST_S = 30  # for what happens at once
-LONG_LEASE_S = 6 * MOST_S  # longer than that: a controller that is not told looks three times in a lease
+MOST_S = 30  # for events that happen immediately
+LONG_LEASE_S = 6 * MOST_S  # longer than that: without a notification, a controller checks three times per lease
 
 
 def leads_until_ns(store: EtcdStore) -> int:
-    """Until when (of the monotonic clock) it may take itself for the leader, if no member answers any more."""
+    """Return the time (of the monotonic clock) until which it may act as the leader if no member answers any more."""
     return store._leadership._until_ns
 
 
 def require_etcd() -> None:
-    """Skip this test without etcd; with RMQHA_REQUIRE_ETCD=1 it fails instead."""
+    """Skip this test if etcd is missing; with RMQHA_REQUIRE_ETCD=1 fail it instead."""
     reason = why_no_etcd()
     if reason is not None:
         (pytest.fail if os.environ.get("RMQHA_REQUIRE_ETCD") == "1" else pytest.skip)(reason)
@@ -36,7 +36,7 @@ def require_etcd() -> None:
 
 
 def etcd_config(addresses: Iterable[str], **keys: object) -> ControllerConfig:
-    """Of a controller at these members, with a prefix of its own where none is given."""
+    """Return the configuration of a controller at these members, with its own prefix unless one is given."""
     return ControllerConfig(**{
         "controllerStore": ControllerStoreKind.etcd, "etcdEndpoints": ";".join(addresses),
         "etcdPrefix": f"/tests/{os.getpid()}/{next(_prefixes)}", "etcdLeaseSeconds": LEASE_S, **keys})
@@ -44,8 +44,8 @@ def etcd_config(addresses: Iterable[str], **keys: object) -> ControllerConfig:
 
 @contextmanager
 def etcd_stores(config: ControllerConfig, *ids: str):
-    """A started EtcdStore of each id at one cluster; all are shut down at the end."""
-    # nobody listens there
+    """Yield a started EtcdStore of each id at one cluster; all are shut down at the end."""
+    # nothing listens there
     stores = [EtcdStore(config, id_, f"127.0.0.{number}:1") for number, id_ in enumerate(ids, 1)]
     started = []
     try:
@@ -59,40 +59,40 @@ def etcd_stores(config: ControllerConfig, *ids: str):
 
 
 def addresses(nodes: Iterable[EtcdNode]) -> list[str]:
-    """Where clients reach members."""
+    """Return the client addresses of members."""
     return [node.address for node in nodes]
 
 
-# An etcd cluster of one process's memory, for tests that decide what is lost, late, and how clocks go.
+# An etcd cluster in one process's memory, for tests that control which requests are lost or late, and the clocks.
 
 
 @dataclass
 class FakeEtcd:
-    """What the members agree on: keys, revisions, leases. `history` has each value that a key ever had."""
+    """The common state of the members: keys, revisions, leases. `history` has each value that a key ever had."""
 
     now_ns: int = 0
     revision: int = 1
     keys: dict[bytes, KeyValue] = field(default_factory=dict)
     lease_of: dict[bytes, int] = field(default_factory=dict)
-    leases: dict[int, tuple[int, int]] = field(default_factory=dict)  # seconds, when they end
+    leases: dict[int, tuple[int, int]] = field(default_factory=dict)  # (seconds, time of expiry)
     history: list[tuple[bytes, int, bytes | None]] = field(default_factory=list)
     _next_lease: int = 1000
 
     def advance(self, ns: int) -> None:
-        """Time passes; leases end."""
+        """Let time pass; leases expire."""
         self.now_ns += ns
         for id_, (_seconds, end_ns) in list(self.leases.items()):
             if end_ns <= self.now_ns:
                 self.revoke(id_)
 
     def grant(self, seconds: int) -> int:
-        """A new lease."""
+        """Grant a new lease."""
         self._next_lease += 1
         self.leases[self._next_lease] = seconds, self.now_ns + seconds * 1_000_000_000
         return self._next_lease
 
     def keep_alive(self, id_: int) -> bool:
-        """False when it has ended."""
+        """Renew a lease; return False if it has expired."""
         if id_ not in self.leases:
             return False
         seconds = self.leases[id_][0]
@@ -115,7 +115,7 @@ class FakeEtcd:
             self.history.append((key, self.revision, None))
 
     def transaction(self, compare: list[dict], success: list[dict], failure: list[dict]) -> TxnAnswer:
-        """All of it at once, as etcd does it."""
+        """Apply a transaction atomically, as etcd does."""
         succeeded = all(map(self._holds, compare))
         branch = success if succeeded else failure
         for action in branch:
@@ -152,19 +152,20 @@ class FakeEtcd:
 
 
 class FakeEtcdClient:
-    """What EtcdClient is, at a FakeEtcd. `fate` says of each request what becomes of it:
+    """An EtcdClient at a FakeEtcd. `fate` decides the outcome of each request:
 
-    "ok"; "lost": it does not arrive; "unheard": it is done, and nobody hears of it; "late": it is done when `late` is
-    called; "refused". What is not ok takes `timeout_ns`.
+    "ok"; "lost": it does not arrive; "unheard": it is executed, but its answer is lost; "late": it is executed when
+    `late` is called; "refused". Any outcome except "ok" takes `timeout_ns`.
     """
 
     def __init__(self, etcd: FakeEtcd, fate: Callable[[], str] = lambda: "ok", timeout_ns: int = 500_000_000) -> None:
         self.etcd = etcd
         self.fate = fate
         self.timeout_ns = timeout_ns
-        self.meanwhile: Callable[[], object] = lambda: None  # called behind what is done, before it is answered
+        # Called after a request is executed and before it is answered.
+        self.meanwhile: Callable[[], object] = lambda: None
         self.late: list[Callable[[], object]] = []
-        self.watch_s = 0.0  # 0 where one thread does all
+        self.watch_s = 0.0  # 0 for tests with a single thread
         self._interrupted = threading.Event()
 
     def _ask(self, act: Callable[[], object]) -> object:
@@ -180,7 +181,7 @@ class FakeEtcdClient:
             try:
                 act()
             except EtcdRefusedError:
-                pass  # nor is this heard
+                pass  # its answer is lost too
         elif fate == "late":
             self.late.append(act)
         self.etcd.advance(self.timeout_ns)

@@ -1,4 +1,4 @@
-"""A guide of docs/, read as a person reads it, and the tree of `rmqha`'s commands."""
+"""A guide of docs/, read as a user reads it, and the tree of `rmqha`'s commands."""
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +12,13 @@ from tests.support.sources import ROOT
 
 
 def loaded(command: click.Command) -> click.Command:
-    """A lazy command itself."""
+    """Return the command behind a lazy command."""
     return command.load() if hasattr(command, "load") else command
 
 
 def own_commands(command: click.Command = rmqha, path: str = "rmqha") -> Iterator[tuple[str, click.Command]]:
-    """(path, command) of each in the tree, groups too, in order; of those that need an extra only what stands for
-    them.
-    """
+    """Yield (path, command) of each command in the tree, including groups, in order; for those that need an extra
+    only their placeholder."""
     if getattr(command, "extra", None) is None:
         command = loaded(command)
     yield path, command
@@ -29,16 +28,16 @@ def own_commands(command: click.Command = rmqha, path: str = "rmqha") -> Iterato
 
 
 def needs_extra(command: click.Command) -> bool:
-    """Whether a command has libraries of its own."""
+    """Return whether a command needs additional libraries."""
     return getattr(command, "extra", None) is not None
 
 
 def is_leaf(command: click.Command) -> bool:
-    """Whether it does something."""
+    """Return whether a command is not a group."""
     return not isinstance(command, click.Group) and not needs_extra(command)
 
 
-# A guide of docs/, read as a person reads it: the commands to run, the lines to set in files, the keys to remove.
+# A guide of docs/, read as a user reads it: the commands to run, the lines to set in files, the keys to remove.
 
 _HEADING = re.compile(r"^## ", re.MULTILINE)
 _BLOCK = re.compile(r"^```(bash|properties)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -54,33 +53,33 @@ class Section:
         self.text, = (part for part in parts if part.startswith(f"{title}\n"))
 
     def commands(self) -> list[str]:
-        """The command lines, in their order."""
+        """Return the command lines, in their order."""
         return [line for kind, block in _BLOCK.findall(self.text) if kind == "bash" for line in block.splitlines()]
 
     def settings(self) -> str:
-        """The one block of a properties file."""
+        """Return the contents of the only block of a properties file."""
         block, = (block for kind, block in _BLOCK.findall(self.text) if kind == "properties")
         return block
 
     def step(self, number: int) -> str:
-        """A numbered step, without its number."""
+        """Return the text of a numbered step, without its number."""
         found = re.search(rf"^{number}\. (.*?)(?=^\d+\. |^$)", self.text, re.MULTILINE | re.DOTALL)
-        assert found is not None, f"no step {number}"
+        assert found is not None, f"there is no step {number}"
         return found[1]
 
 
 def keys_to_remove(step: str) -> list[str]:
-    """The keys that a step says to remove: those that are named without a value."""
+    """Return the keys that a step tells the reader to remove: those that are named without a value."""
     return [key for key in _KEY.findall(step) if key != "config"]
 
 
 def keys_to_set(step: str) -> str:
-    """The lines that a step says to set: those that are named with a value."""
+    """Return the lines that a step tells the reader to set: those that are named with a value."""
     return "".join(f"{setting}\n" for setting in _SETTING.findall(step))
 
 
 def set_lines(file: Path, lines: str) -> None:
-    """Write each `key=value` over the key's line in a file, or at its end."""
+    """Replace the line of each key in `lines` in a file, or append it."""
     text = file.read_text("utf-8").splitlines()
     for line in lines.split():
         key = line.partition("=")[0]
@@ -93,6 +92,6 @@ def set_lines(file: Path, lines: str) -> None:
 
 
 def remove_keys(file: Path, keys: list[str]) -> None:
-    """Take the lines of keys out of a file."""
+    """Remove the lines of keys from a file."""
     text = file.read_text("utf-8").splitlines()
     file.write_text("".join(f"{line}\n" for line in text if line.partition("=")[0].strip() not in keys), "utf-8")

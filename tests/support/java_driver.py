@@ -1,4 +1,4 @@
-"""Talks to the Java driver, one JVM for all tests, and runs RocketMQ's own integration tests in one JVM."""
+"""Control of the Java driver, one JVM for all tests, and of RocketMQ's own integration tests in one JVM."""
 import itertools
 import json
 import subprocess
@@ -11,16 +11,16 @@ from tests.support.processes import ServerProcess
 from tests.support.start_as import killed_with_parent
 from tests.support.wait import wait_until
 
-# Talks to the Java driver: one JVM for all tests, a JSON object a line each way, commands side by side.
+# The Java driver: one JVM for all tests, a JSON object per line in each direction, commands in parallel.
 
 
 class DriverError(AssertionError):
-    """A command failed in Java; the text is its stack trace."""
+    """Raised when a command failed in Java; the text is its stack trace."""
 
 
 @dataclass
 class Sent:
-    """One message that the Java producer sent: `status` is SendStatus' name, or the exception's text."""
+    """One message sent by the Java producer: `status` is SendStatus' name, or the exception's text."""
 
     index: int
     status: str
@@ -32,37 +32,37 @@ class Sent:
 
     @property
     def ok(self) -> bool:
-        """Whether it was acknowledged."""
+        """True if it was acknowledged."""
         return self.status == "SEND_OK"
 
 
 @dataclass
 class Job:
-    """A command on its way."""
+    """A running command."""
 
     command: dict
     done: threading.Event = field(default_factory=threading.Event)
     answer: dict | None = None
-    progress: int = 0  # written by the reader thread only
+    progress: int = 0  # written only by the reader thread
 
     def result(self, timeout_s: float = 280) -> dict:
-        """The answer; DriverError when the command failed."""
+        """Wait for the answer and return it; DriverError if the command failed."""
         assert self.done.wait(timeout_s), f"the driver did not answer within {timeout_s} s: {str(self.command)[:300]}"
         if not self.answer["ok"]:
             raise DriverError(self.answer["error"])
         return self.answer
 
     def wait_progress(self, count: int, timeout_ms: int = 110_000) -> None:
-        """Until the command has reported `count` (or is done)."""
+        """Wait until the command has reported `count` (or is done)."""
         wait_until(lambda: self.progress >= count or self.done.is_set(), timeout_ms, f"progress of {count}")
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How a produce job went: acknowledged messages, seconds, and what sends took.
+    """The result of a produce job: acknowledged messages, seconds, and the latencies of sends.
 
-    `latency_us` has for some shares (0.5, 0.99 ..., up to 1) the microseconds that this share of the sends took at
-    most.
+    `latency_us` has for some shares (0.5, 0.99 and so on, up to 1) the microseconds that this share of the sends did
+    not exceed.
     """
 
     acknowledged: int
@@ -71,18 +71,18 @@ class Timing:
 
     @property
     def median_us(self) -> int:
-        """Half of the sends were at least as quick."""
+        """The median latency of a send."""
         return self.latency_us[0.5]
 
     @property
     def p99_us(self) -> int:
-        """99 of a hundred sends were at least as quick."""
+        """The p99 latency of a send."""
         return self.latency_us[0.99]
 
 
 @dataclass
 class Workload:
-    """Messages that Java and Python can both compute: see load.py. `sizes` are taken round and round."""
+    """Messages that Java and Python can both compute: see load.py. `sizes` are repeated cyclically."""
 
     topic: str
     count: int
@@ -92,17 +92,17 @@ class Workload:
     tags: tuple[str, ...] = ("TagA", "TagB", "TagC")
 
     def part(self, first: int, count: int) -> "Workload":
-        """The same messages, from index `first` on."""
+        """Return the same messages, from index `first` on."""
         return Workload(self.topic, count, self.sizes, first, self.seed, self.tags)
 
     def fields(self) -> dict:
-        """What the driver wants to know."""
+        """Return the fields of a command for the driver."""
         return {"topic": self.topic, "first": self.first, "count": self.count, "sizes": self.sizes, "seed": self.seed,
                 "tags": list(self.tags)}
 
 
 class JavaDriver:
-    """Official Java client and mqadmin, driven from Python."""
+    """The official Java client and mqadmin, controlled from Python."""
 
     def __init__(self, folder: Path):
         command, env = real_rocketmq.driver_command(folder)
@@ -125,7 +125,7 @@ class JavaDriver:
 
     @property
     def pid(self) -> int:
-        """Process id of the JVM."""
+        """The process id of the JVM."""
         return self._process.pid
 
     def shutdown(self) -> None:
@@ -149,8 +149,8 @@ class JavaDriver:
                 job.done.set()
 
     def submit(self, cmd: str, **fields: object) -> Job:
-        """Send a command; its job."""
-        assert self._process.poll() is None, "the Java driver is gone: " + self._server.tail()
+        """Send a command and return its job."""
+        assert self._process.poll() is None, "the Java driver has ended: " + self._server.tail()
         job = Job({"id": next(self._ids), "cmd": cmd, **fields})
         with self._lock:
             self._jobs[job.command["id"]] = job
@@ -159,69 +159,72 @@ class JavaDriver:
         return job
 
     def start_produce(self, namesrv: str, load: Workload, threads: int = 8, **options: object) -> Job:
-        """Begin to send `load`; options are the names in `defaults`."""
+        """Start sending `load`; options are the names in `defaults`."""
         defaults = {"group": "interop-producer", "timeoutMs": 30_000, "retries": 0, "compressOver": 1 << 30,
                     "progressEvery": 500, "batch": 1, "delayLevel": 0, "pauseOnErrorMs": 50}
         return self.submit("produce", namesrv=namesrv, threads=threads, **load.fields(), **{**defaults, **options})
 
     def produce(self, namesrv: str, load: Workload, threads: int = 8, **options: object) -> list[Sent]:
-        """Send `load`; what became of each message (of each batch, when batch > 1), by index."""
+        """Send `load`; return the result of each message (of each batch, if batch > 1), by index."""
         return self.sent(self.start_produce(namesrv, load, threads, **options))
 
     def produce_timed(self, namesrv: str, load: Workload, threads: int) -> Timing:
-        """Send `load`; how long that took, the producer's start and end left out."""
+        """Send `load`; return how long that took, without the producer's start and end."""
         answer = self.start_produce(namesrv, load, threads, group=f"timed-{load.topic}").result(600)
         ok = sum(Sent(*row).ok for row in answer["results"])
         return Timing(ok, answer["seconds"], dict(answer["latencyUs"]))
 
     @staticmethod
     def sent(job: Job, timeout_s: float = 280) -> list[Sent]:
-        """The results of a produce job, by index."""
+        """Return the results of a produce job, by index."""
         return sorted((Sent(*row) for row in job.result(timeout_s)["results"]), key=lambda sent: sent.index)
 
     def start_consume(self, namesrv: str, load: Workload, group: str, until: int | None = None, expression: str = "*",
                       deadline_ms: int = 240_000, linger_ms: int = 1000) -> Job:
-        """Begin to consume with a push consumer until `until` distinct messages of `load` came."""
+        """Start consuming with a push consumer until `until` distinct messages of `load` have arrived."""
         until = load.count if until is None else until
         return self.submit("consume", namesrv=namesrv, group=group, until=until, expression=expression,
                            deadlineMs=deadline_ms, lingerMs=linger_ms, progressEvery=100, **load.fields())
 
     def consume(self, namesrv: str, load: Workload, group: str, **options: object) -> dict:
-        """Consume and give the report: distinct, repeats, total, foreign, bad[], missing[], queues{}."""
+        """Consume and return the report: distinct, repeats, total, foreign, bad[], missing[], queues{}."""
         return self.start_consume(namesrv, load, group, **options).result(280)
 
     def drain(self, namesrv: str, topic: str, group: str, count: int, pull_batch: int = 32) -> float:
-        """Seconds from the first to the last of `count` messages that a new group's push consumer takes."""
+        """Return the seconds from the first to the last of `count` messages that a new group's push consumer
+        receives."""
         answer = self.submit("drain", namesrv=namesrv, topic=topic, group=group, count=count, pullBatch=pull_batch,
                              deadlineMs=240_000).result()
-        assert answer["seen"] >= count, f"{answer['seen']} of {count} messages came"
+        assert answer["seen"] >= count, f"only {answer['seen']} of {count} messages arrived"
         return answer["seconds"]
 
     def pull(self, namesrv: str, load: Workload, broker_id: int = 0, group: str = "interop-pull") -> dict:
-        """Read each queue whole from the broker of that id; the same report."""
+        """Read each queue completely from the broker with that id; return the same report."""
         return self.submit("pull", namesrv=namesrv, group=group, brokerId=broker_id, **load.fields()).result()
 
     def query_keys(self, namesrv: str, topic: str, keys: list[str]) -> list[list[int]]:
-        """Query by key: for each key the indices of the messages found (64 at most)."""
+        """Query by key; return the indices of the messages found for each key (64 at most)."""
         return self.submit("queryKey", namesrv=namesrv, topic=topic, group="interop-query", keys=keys).result()["found"]
 
     def send_mixed(self, namesrv: str, topic: str, messages: list[dict], deadline_ms: int = 240_000) -> list[list]:
-        """Send messages that are described one by one (see Mixed.java), in order; [status, ...] of each description."""
+        """Send messages that are described one by one (see Mixed.java), in order; return [status, ...] of each
+        description."""
         return self.submit("sendMixed", namesrv=namesrv, topic=topic, group="mixed-producer", messages=messages,
                            deadlineMs=deadline_ms).result()["results"]
 
     def read_mixed(self, namesrv: str, topic: str, group: str, until: int, expression: str = "*",
                    deadline_ms: int = 240_000, linger_ms: int = 300) -> list[dict]:
-        """Consume `topic` from its start until `until` messages came; each with its fields (see Mixed.java)."""
+        """Consume `topic` from its start until `until` messages have arrived; return the fields of each (see
+        Mixed.java)."""
         return self.submit("readMixed", namesrv=namesrv, topic=topic, group=group, until=until, expression=expression,
                            deadlineMs=deadline_ms, lingerMs=linger_ms).result()["messages"]
 
     def admin(self, *args: str, home: Path | None = None) -> str:
-        """Run mqadmin and give what it printed; `home`/conf/tools.yml holds its credentials."""
+        """Run mqadmin and return its output; `home`/conf/tools.yml holds its credentials."""
         return self.submit("admin", args=list(args), home=None if home is None else str(home)).result()["out"]
 
     def create_topic(self, namesrv: str, broker: str, topic: str, queues: int = 4) -> None:
-        """mqadmin updateTopic on one broker, until the name server gives a route with as many queues."""
+        """Run mqadmin updateTopic on one broker, until the name server returns a route with that number of queues."""
         self.admin("updateTopic", "-n", namesrv, "-b", broker, "-t", topic, "-r", str(queues), "-w", str(queues))
         wanted = f'"writeQueueNums":{queues}'
         wait_until(lambda: wanted in "".join(self.admin("topicRoute", "-n", namesrv, "-t", topic).split()),
@@ -229,7 +232,8 @@ class JavaDriver:
 
 
 def assert_all_read(report: dict, load: Workload, sent: list[Sent] | None = None) -> None:
-    """None lost, none twice, each body right; and per queue exactly the offsets that the producer was told."""
+    """Check that no message is lost or repeated, that each body is right, and that each queue has exactly the
+    offsets that the producer received."""
     summary = {key: report[key] for key in ("distinct", "repeats", "foreign", "bad", "missing")}
     assert summary == {"distinct": load.count, "repeats": 0, "foreign": 0, "bad": [], "missing": []}, summary
     for queue, offsets in report["queues"].items():
@@ -243,7 +247,7 @@ def assert_all_read(report: dict, load: Workload, sent: list[Sent] | None = None
         assert report["queues"] == told
 
 
-# Runs RocketMQ's own integration tests, class after class, in one JVM: see java/integration.
+# RocketMQ's own integration tests, class after class, in one JVM: see java/integration.
 
 _SOURCES = Path(__file__).resolve().parent / "java" / "integration" / "src"
 _MAIN = "org.rmqha.integration.Runner"
@@ -253,7 +257,7 @@ _CLIENT_LOG_BYTES = 3000  # of its end, shown when a class fails
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one test ended: `result` is pass, fail, hollow (it passed although sends failed) or skip."""
+    """The outcome of one test: `result` is pass, fail, hollow (it passed although sends failed) or skip."""
 
     test: str
     result: str
@@ -266,7 +270,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Servers:
-    """What the tests run against; they make their topics on all brokers of the cluster."""
+    """The servers that the tests run against; tests create their topics on all brokers of the cluster."""
 
     namesrv: str
     cluster: str
@@ -274,17 +278,17 @@ class Servers:
 
 
 class IntegrationRunner:
-    """The JVM; it starts with the first class, and again after one that did not end."""
+    """The JVM of the tests. It starts with the first class, and again after a class that did not end."""
 
     def __init__(self, folder: Path, consume_ms: int):
         self._folder = folder
-        self._consume_ms = consume_ms  # how long a test waits for messages that don't come
+        self._consume_ms = consume_ms  # how long a test waits for messages that don't arrive
         self._output = folder / "integration.out"
         self._answers = folder / "integration.jsonl"
         self._process: subprocess.Popen | None = None
 
     def run(self, name: str, servers: Servers, timeout_s: float) -> list[Outcome]:
-        """Run a class, `smoke.SomeIT`, or a test of it, `smoke.SomeIT#test`; AssertionError when it does not end."""
+        """Run a class, `smoke.SomeIT`, or one of its tests, `smoke.SomeIT#test`; AssertionError if it does not end."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         begin, (type_name, _, method) = self._answers.stat().st_size, name.partition("#")
@@ -310,7 +314,7 @@ class IntegrationRunner:
             self._process.stdin.close()
 
     def tail(self) -> str:
-        """The end of what the JVM printed."""
+        """Return the end of the JVM's output."""
         return self._output.read_text("utf-8", "replace")[-_CLIENT_LOG_BYTES:] if self._output.exists() else ""
 
     def _start(self) -> None:
@@ -325,7 +329,7 @@ class IntegrationRunner:
                                              start_new_session=True)
 
     def _answered(self, begin: int) -> str:
-        """Whole lines since byte `begin`."""
+        """Return the complete lines since byte `begin`."""
         with self._answers.open("rb") as answers:
             answers.seek(begin)
             return answers.read().rpartition(b"\n")[0].decode("utf-8")

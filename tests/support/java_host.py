@@ -1,10 +1,11 @@
 """Brokers and name servers of the real RocketMQ side by side in one JVM: a start costs 0.2 s of CPU instead of 2 s.
 
-    a test's process --"start", number, what, config file--> Host (java/host) --its own threads--> the server
-                     <--number, what was asked, what went wrong------
+    a test's process --"start", number, kind, config file--> Host (java/host) --its own threads--> the server
+                     <--number, request, error---------------------
 
-A process has one such JVM a version, which ends with it. A server in it ends in order only: one that a test kills for
-effect, sends a signal, measures, or starts with an environment of its own has its own process, as all have by default.
+A process has one such JVM per version, which ends with it. A server in it can only be stopped in order. A server that a
+test kills to see the effect, signals, measures, or starts with its own environment runs in a separate process, which is
+the default.
 """
 import atexit
 import os
@@ -20,7 +21,7 @@ from tests.support.start_as import killed_with_parent
 
 _MAIN = "org.rmqha.host.Host"
 _WHAT = {real_rocketmq.NAMESRV: "namesrv", real_rocketmq.BROKER: "broker"}
-_STARTS = 60  # of one JVM; what its servers leave behind adds up
+_STARTS = 60  # per JVM; the remains of its servers add up
 _TERMINATED = 143
 
 
@@ -31,7 +32,7 @@ class _Start(NamedTuple):
 
 
 def _start_of(command: Sequence[str], env: Mapping[str, str]) -> _Start | None:
-    """What a command starts, None where a process of its own does something else."""
+    """Return what a command starts, or None if a separate process has to run it."""
     if len(command) < 3 or command[-2] != "-c" or command[-3] not in _WHAT or os.environ.get("RMQHA_JAVA_OPTIONS"):
         return None
     if env.get("JAVA_TOOL_OPTIONS") or env.get("RMQHA_JAVA_LOG_LEVEL") != os.environ.get("RMQHA_JAVA_LOG_LEVEL"):
@@ -44,19 +45,20 @@ def _start_of(command: Sequence[str], env: Mapping[str, str]) -> _Start | None:
 
 
 def can_host(command: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Whether a server that `command` starts may share a JVM."""
+    """Return whether a server that `command` starts may share a JVM."""
     return _start_of(command, env) is not None
 
 
 class HostedServer:
-    """One server in the JVM; the part of subprocess.Popen's face that tests use of a server that ends in order."""
+    """One server in the JVM, with the part of subprocess.Popen's interface that tests use for a server that stops in
+    order."""
 
     def __init__(self, host: "_Host", number: str, args: Sequence[str]) -> None:
         self.args = list(args)
         self.returncode: int | None = None
         self.started = threading.Event()
         self.ended = threading.Event()
-        self.wrong = ""  # with a start, or an end; written before the event is set
+        self.wrong = ""  # the error of a start or an end; written before the event is set
         self._host, self._number = host, number
 
     @property
@@ -65,7 +67,7 @@ class HostedServer:
         return self._host.pid
 
     def poll(self) -> int | None:
-        """The exit status, None while it runs."""
+        """Return the exit status, or None while it runs."""
         if self.returncode is None:
             if self.ended.is_set():
                 self.returncode = _TERMINATED
@@ -74,12 +76,12 @@ class HostedServer:
         return self.returncode
 
     def has_started(self) -> bool:
-        """Whether it serves; AssertionError when it does not come to that."""
+        """Return whether it serves; AssertionError if its start has failed."""
         assert self.started.is_set() or self.poll() is None, f"{self.args[-1]}: {self.wrong or self.tail()}"
         return self.started.is_set()
 
     def tail(self) -> str:
-        """What the servers of this JVM printed last."""
+        """Return the latest output of the servers in this JVM."""
         return self._host.tail()
 
     def wait_ended(self) -> None:
@@ -87,18 +89,19 @@ class HostedServer:
         assert self.ended.wait(240) or self._host.is_gone, f"{self.args[-1]} does not end: {self.tail()}"
 
     def terminate(self) -> None:
-        """Shut it down, without waiting."""
+        """Start its shutdown, without waiting."""
         if self.poll() is None:
             self._host.ask(self._number, "end", self._number)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; subprocess.TimeoutExpired when it does not come in time."""
+        """Wait for the end; subprocess.TimeoutExpired if it does not end in time."""
         if not self.ended.wait(timeout) and self.poll() is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         return self.poll() or 0
 
     def kill(self) -> None:
-        """It is of no use any more: shut down while others go on. A start of its store waits for that."""
+        """Shut it down in the background, because the test is done with it. A later start on its store waits for
+        that."""
         self.terminate()
         self.returncode = _TERMINATED
 
@@ -107,7 +110,7 @@ class HostedServer:
 
 
 class _Host:
-    """One JVM."""
+    """One JVM and its servers."""
 
     def __init__(self, version: str) -> None:
         folder = Path(mkdtemp(prefix="rmqha-java-host-"))
@@ -162,11 +165,11 @@ class _Host:
             server.wrong = server.wrong or f"the JVM has ended: {self.tail()}"
 
     def is_full(self) -> bool:
-        """Whether the next server gets a new JVM; this one ends with its last server."""
+        """True if the next server gets a new JVM; this one ends with its last server."""
         return self.is_gone or self.starts >= _STARTS
 
     def tail(self) -> str:
-        """The last few kilobytes that its servers printed."""
+        """Return the last few kilobytes of its servers' output."""
         return self.output_file.read_text("utf-8", "replace")[-6000:]
 
     def end(self) -> None:
@@ -178,7 +181,7 @@ _HOSTS: dict[str, _Host] = {}
 
 
 def start(command: Sequence[str], env: Mapping[str, str]) -> HostedServer:
-    """Start a server of which `can_host` is true."""
+    """Start a server for which `can_host` returns True."""
     start = _start_of(command, env)
     assert start is not None, command
     host = _HOSTS.get(start.version)

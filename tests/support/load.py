@@ -1,4 +1,4 @@
-"""Senders in threads, with bodies that can be computed again, and what was acknowledged to them."""
+"""Senders in threads, with reproducible bodies, and the messages that were acknowledged to them."""
 import itertools
 import json
 import random
@@ -16,13 +16,13 @@ from rmqha.common.message.message import Message
 from tests.support.raw_remoting import RawClient, frame
 from tests.support.wait import at_least, wait_until
 
-# Message bodies that can be computed again from (seed, index, size); the Java twin is java/src/.../Bodies.java.
+# Message bodies that are reproducible from (seed, index, size); the Java twin is java/src/.../Bodies.java.
 
 _PERIOD = 1009
 
 
 class Bodies:
-    """The bodies of one seed: `of(index, size)`; from 8 bytes on a body begins with its index."""
+    """The bodies of one seed, given by `of(index, size)`; a body of 8 bytes or more begins with its index."""
 
     def __init__(self, seed: int):
         table = bytearray()
@@ -32,14 +32,14 @@ class Bodies:
         self._table = bytes(table)
 
     def of(self, index: int, size: int) -> bytes:
-        """The body of message `index` with `size` bytes."""
+        """Return the body of message `index` with `size` bytes."""
         start = index * 31 % _PERIOD
         body = (self._table * ((start + size) // _PERIOD + 1))[start:start + size]
         return struct.pack(">q", index) + body[8:] if size >= 8 else body
 
 
 def mixed_sizes(count: int, seed: int) -> list[int]:
-    """Sizes of 1 byte to 1 MiB: most small, 2 in 100 up to 64 KiB, 1 in 200 up to 1 MiB; both ends are in."""
+    """Return sizes of 1 byte to 1 MiB: most small, 2 in 100 up to 64 KiB, 1 in 200 up to 1 MiB; both extremes occur."""
     rng = random.Random(seed)
     sizes = []
     for _ in range(count):
@@ -51,20 +51,21 @@ def mixed_sizes(count: int, seed: int) -> list[int]:
 
 
 def small_sizes(count: int, seed: int, low: int = 1, high: int = 1500) -> list[int]:
-    """Sizes drawn evenly between `low` and `high` bytes."""
+    """Return sizes drawn evenly between `low` and `high` bytes."""
     rng = random.Random(seed)
     return [rng.randint(low, high) for _ in range(count)]
 
 
-# Senders in threads, for tests that kill a broker under load: what was acknowledged, and with which queue offset.
+# Senders in threads, for tests that kill a broker under load; they record each acknowledged message and its queue
+# offset.
 
 Acknowledged = tuple[int, int]  # (queue id, queue offset)
 
 
 class Load:
-    """`threads` threads that call `send(index)` until `stop`; an exception (the broker is away) ends a thread.
+    """`threads` threads that call `send(index)` until `stop`; an exception (the broker is down) ends a thread.
 
-    `send` gives (queue id, queue offset) for SEND_OK, None for any other status.
+    `send` returns (queue id, queue offset) for SEND_OK, and None for any other status.
     """
 
     def __init__(self, make_sender: Callable[[], Callable[[int], Acknowledged | None]], threads: int, first: int = 0):
@@ -76,7 +77,7 @@ class Load:
         self._threads = [threading.Thread(target=self._run, name=f"load-{n}", daemon=True) for n in range(threads)]
 
     def start(self) -> "Load":
-        """Begin to send."""
+        """Start sending."""
         for thread in self._threads:
             thread.start()
         return self
@@ -89,17 +90,18 @@ class Load:
                 placed = send(index)
                 if placed is not None:
                     self.acknowledged[index] = placed
-        except Exception as e:  # whatever the client throws when its broker is gone; the test looks at the endings
+        # Any exception of a client whose broker is down; the test checks `endings`.
+        except Exception as e:
             self.endings.append(repr(e))
 
     def wait_for(self, count: int, timeout_ms: int = 110_000) -> None:
-        """Until `count` messages are acknowledged."""
+        """Wait until `count` messages are acknowledged."""
         wait_until(lambda: len(self.acknowledged) >= count or not any(t.is_alive() for t in self._threads), timeout_ms,
                    f"{count} messages acknowledged")
-        assert len(self.acknowledged) >= count, f"only {len(self.acknowledged)}; {self.endings}"
+        assert len(self.acknowledged) >= count, f"only {len(self.acknowledged)} acknowledged; {self.endings}"
 
     def stop(self) -> dict[int, Acknowledged]:
-        """End the threads; index -> place of each acknowledged message."""
+        """Stop the threads; return index -> place of each acknowledged message."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(240)
@@ -108,7 +110,7 @@ class Load:
 
 
 def send_until_stored(producer: DefaultMQProducer, message: Message, timeout_ms: int = 90_000) -> None:
-    """Send until it is acknowledged, as a caller of a producer does while another broker becomes the master."""
+    """Send until it is acknowledged, as a producer's caller does while another broker becomes the master."""
     def is_stored() -> bool:
         try:
             return producer.send(message, 10_000).send_status is SendStatus.SEND_OK
@@ -123,7 +125,7 @@ def send_until_stored(producer: DefaultMQProducer, message: Message, timeout_ms:
 
 
 def raw_sender(address: str, topic: str, queues: int, body: bytes) -> Callable[[], Callable]:
-    """Senders over bare connections; message `index` goes to queue `index % queues`."""
+    """Return a factory of senders over raw connections; message `index` goes to queue `index % queues`."""
     def make() -> Callable[[int], Acknowledged | None]:
         client = RawClient(address)
 
@@ -135,7 +137,7 @@ def raw_sender(address: str, topic: str, queues: int, body: bytes) -> Callable[[
 
 
 def rmqha_sender(namesrv: str, topic: str, body: bytes) -> tuple[Callable[[], Callable], Callable[[], None]]:
-    """Senders over one producer of rmqha's own client, and how to shut it down."""
+    """Return a factory of senders over one producer of rmqha's client, and a function that shuts the producer down."""
     producer = DefaultMQProducer("crash-producer", namesrv)
     producer.retry_times_when_send_failed = 0
     producer.send_msg_timeout = 60_000
@@ -149,18 +151,17 @@ def rmqha_sender(namesrv: str, topic: str, body: bytes) -> tuple[Callable[[], Ca
     return lambda: send, producer.shutdown
 
 
-# Senders to a topic that is deleted and made again under them, and what they were told.
-#
-# Each sender is a thread with a connection on which many requests, as Java's producer writes them, are on their way.
+# Senders to a topic that is deleted and created again meanwhile, and the answers that they got. Each sender is a
+# thread with a connection that has many requests in flight, written as Java's producer writes them.
 
 SEND_MESSAGE_V2 = 310
 SEND_OK = 0
-_TOGETHER = 64  # requests that a sender has on their way
+_TOGETHER = 64  # requests that a sender has in flight
 _AWAY_S = 0.02  # before the next attempt to connect
 
 
 class Sent(NamedTuple):
-    """A message that was acknowledged; `generation` is the topic's when the request was made."""
+    """An acknowledged message; `generation` is the topic's when the request was made."""
 
     generation: int
     queue_id: int
@@ -169,9 +170,10 @@ class Sent(NamedTuple):
 
 
 class TopicLoad:
-    """`threads` senders to `topic` at `address`. Whoever makes the topic again sets `queues`, then `generation`.
+    """`threads` senders to `topic` at `address`. The code that creates the topic again sets `queues`, then
+    `generation`.
 
-    A request of a generation is made after that topic was there, so its message has to be there if it is acknowledged.
+    A request of a generation is made after that topic was created, so its message has to exist if it is acknowledged.
     """
 
     def __init__(self, address: str, topic: str, queues: int, threads: int = 8) -> None:
@@ -180,10 +182,10 @@ class TopicLoad:
         self.queues = queues
         self.generation = 0
         self.acknowledged: list[Sent] = []  # appended by all senders
-        self.others: Counter[int] = Counter()  # all other answers, by code; only shown
+        self.others: Counter[int] = Counter()  # all other answers, by code; only for display
         self._stopped = threading.Event()
         self._going = threading.Event()
-        self._busy = [False] * threads  # each sender writes its own
+        self._busy = [False] * threads  # each sender writes its own entry
         self._threads = [threading.Thread(target=self._run, args=(number,), name=f"topic-sender-{number}", daemon=True)
                          for number in range(threads)]
 
@@ -200,25 +202,25 @@ class TopicLoad:
             thread.join()
 
     def pause(self) -> None:
-        """Send no more, and wait until nothing is on its way."""
+        """Stop sending, and wait until no request is in flight."""
         self._going.clear()
         wait_until(lambda: not any(self._busy), 60_000, "answers to all that was sent")
 
     def go(self) -> None:
-        """Send again."""
+        """Resume sending."""
         self._going.set()
 
     def wait_for_more(self, count: int) -> None:
-        """Until `count` more messages are acknowledged."""
+        """Wait until `count` more messages are acknowledged."""
         wanted = len(self.acknowledged) + count
         wait_until(lambda: len(self.acknowledged) >= wanted, 120_000, f"{count} messages more (others {self.others})")
 
     def place(self, queue: int) -> tuple[str, int]:
-        """Topic and queue id of one of `queues`."""
+        """Return topic and queue id of one of `queues`."""
         return self.topic, queue
 
     def of_generation(self, generation: int) -> list[Sent]:
-        """What was acknowledged of a generation by now."""
+        """Return the messages of a generation that are acknowledged so far."""
         return [sent for sent in list(self.acknowledged) if sent.generation == generation]
 
     def _run(self, sender: int) -> None:

@@ -1,4 +1,4 @@
-"""mqadmin, Java's and rmqha's, on clusters of both kinds, and which kinds a test mixes."""
+"""mqadmin, Java's and rmqha's, on clusters of both kinds, and the kinds that a test mixes."""
 import contextlib
 import io
 import json
@@ -21,29 +21,27 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
 
-# Which kinds of server an interop test mixes.
-#
-# RMQHA_PROVE_HARNESS=1 adds the real one on both sides: if the harness and the tests are right, those pass too.
+# The kinds of servers that an interop test mixes. RMQHA_PROVE_HARNESS=1 adds the real one on both sides: if the
+# harness and the tests are right, those tests pass too.
 
 PROVE_HARNESS = os.environ.get("RMQHA_PROVE_HARNESS") == "1"
 
 
 def pairs(*mixes: tuple[str, str]) -> list:
-    """Test parameters (left kind, right kind); each is marked `java`, as the clients are Java's."""
+    """Return test parameters (left kind, right kind); each is marked `java`, because the clients are Java's."""
     wanted = [*mixes, *([("java", "java")] if PROVE_HARNESS else [])]
     return [pytest.param(*mix, id="-".join(mix), marks=pytest.mark.java) for mix in wanted]
 
 
 def single(kind: str) -> list:
-    """Test parameters of one kind; with the real one beside it when the harness is to be proven."""
+    """Return test parameters of one kind, together with the real one if the harness is to be proven."""
     wanted = [kind, *(["java"] if PROVE_HARNESS and kind != "java" else [])]
     return [pytest.param(one, id=one, marks=[pytest.mark.java] if one == "java" else []) for one in wanted]
 
 
-# Java's mqadmin, a JVM a command.
-#
-# A JVM that starts beside busy ones may not see within its own time-out an answer that came in time. Such a run says
-# nothing about who answered: it is repeated, and whoever never answers makes all of them fail.
+# Java's mqadmin, one JVM per command. A JVM that starts on a busy machine may not see within its own timeout an answer
+# that arrived in time. Such a run says nothing about the servers, so it is repeated; a server that never answers makes
+# all runs fail.
 
 _MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 _TIMED_OUT = "RemotingTimeoutException"
@@ -51,7 +49,7 @@ _ATTEMPTS = 3
 
 
 class JavaMqadmin:
-    """The tool of a version of RocketMQ, whose files are in `folder`: output(*args) -> what it prints."""
+    """The tool of a version of RocketMQ, whose files are in `folder`: output(*args) -> its output."""
 
     def __init__(self, folder: Path, version: str = real_rocketmq.VERSION) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +62,7 @@ class JavaMqadmin:
         self.env = {"ROCKETMQ_HOME": str(folder), "PATH": os.environ["PATH"]}
 
     def run(self, *args: str) -> subprocess.CompletedProcess:
-        """Its end: code, stdout, stderr."""
+        """Run it and return its result: code, stdout, stderr."""
         for _ in range(_ATTEMPTS):
             done = subprocess.run([*self.command, *args], capture_output=True, text=True, timeout=600, check=False,
                                   env=self.env)
@@ -73,13 +71,13 @@ class JavaMqadmin:
         return done
 
     def output(self, *args: str) -> str:
-        """What it prints on standard output."""
+        """Run it and return its standard output."""
         return self.run(*args).stdout
 
 
 def start_endless(tool: ServerProcess, wait_up: Callable[[], object],
                   wait_gone: Callable[[], object] = lambda: None) -> None:
-    """Start a command of Java's tool that goes on until it is killed, and wait until it is up."""
+    """Start a command of Java's tool that runs until it is killed, and wait until it is up."""
     for attempt in range(1, _ATTEMPTS + 1):
         tool.launch()
         wait_up()
@@ -90,12 +88,13 @@ def start_endless(tool: ServerProcess, wait_up: Callable[[], object],
         tool.output_file.unlink()
 
 
-# Runs the same mqadmin commands with Java's tool and with rmqha's, on a Java cluster and on an rmqha cluster.
+# The same mqadmin commands with Java's tool and with rmqha's, on a Java cluster and on an rmqha cluster.
 #
-# A case is a list of command lines. What they print must be the same four times, but for what `Command` says it may
-# not. In a line these stand for what differs from run to run: {n} name server, {b} broker's address, {own} letters of
-# the tool (names of topics and groups that a case makes), {dir} a folder for files, {b2} and {b3} further brokers; {c}
-# is the cluster's name, {name} the broker's. In the output they are put back, so that columns stay where they are.
+# A case is a list of command lines. Their output must be the same all four times, except for the differences that
+# `Command` allows. In a line these stand for values that differ from run to run: {n} name server, {b} broker's address,
+# {own} letters of the tool (names of topics and groups that a case creates), {dir} a folder for files, {b2} and {b3}
+# further brokers; {c} is the cluster's name, {name} the broker's. In the output the values are replaced by these again,
+# so that columns stay where they are.
 
 CLUSTER, BROKER_NAME = "InteropCluster", "broker-a"
 TIME = (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?", "<time>")
@@ -111,12 +110,12 @@ Tool = Callable[[list[str]], str]
 
 @dataclass(frozen=True)
 class Command:
-    """A command line and what of its output counts.
+    """A command line, and the parts of its output that are compared.
 
-    `masks`: (pattern, replacement) over the output; `sort`: Java prints the lines as a hash table has them;
-    `until`: the command is repeated until this pattern is in its output, for `until_ms` at most; `file`: JSON file in
-    {dir} that belongs to the output; `look`: what the output becomes before it is compared; `shown=False`: nothing is
-    compared; `keep`: (name, pattern), whose group is what later lines get for {name}.
+    `masks`: (pattern, replacement) for the output; `sort`: Java prints the lines in the order of a hash table;
+    `until`: the command is repeated until this pattern is in its output, for `until_ms` at most; `file`: a JSON file in
+    {dir} that belongs to the output; `look`: a function applied to the output before the comparison; `shown=False`:
+    nothing is compared; `keep`: (name, pattern), whose group replaces {name} in later lines.
     """
 
     line: str
@@ -132,14 +131,14 @@ class Command:
 
 @dataclass(frozen=True)
 class Case:
-    """Commands that are run one after the other by each tool on each cluster."""
+    """Commands that each tool runs in order on each cluster."""
 
     name: str
     commands: tuple[Command, ...]
 
 
 def case(name: str, *commands: str | Command) -> Case:
-    """A case of command lines."""
+    """Return a case of command lines."""
     return Case(name, tuple(Command(each) if isinstance(each, str) else each for each in commands))
 
 
@@ -155,12 +154,12 @@ class Cluster:
 
 
 def java_tool(driver: JavaDriver, home: Path | None = None) -> Tool:
-    """Java's mqadmin in the driver's JVM; `home`/conf/tools.yml is its account."""
+    """Return Java's mqadmin in the driver's JVM; `home`/conf/tools.yml is its account."""
     return lambda args: driver.admin(*args, home=home)
 
 
 def rmqha_tool(args: list[str], home: Path | None = None) -> str:
-    """rmqha's mqadmin in this process; standard output and error as they come."""
+    """Run rmqha's mqadmin in this process; return standard output and error, interleaved."""
     printed = io.StringIO()
     env = {} if home is None else {"ROCKETMQ_HOME": str(home)}
     with (mock.patch.dict("os.environ", env), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed),
@@ -170,7 +169,7 @@ def rmqha_tool(args: list[str], home: Path | None = None) -> str:
 
 
 def run(each: Case, tool: Tool, letter: str, cluster: Cluster) -> list[str]:
-    """What the commands of a case print, made comparable."""
+    """Return the output of a case's commands, made comparable."""
     folder = cluster.folder / letter
     names = {"n": cluster.namesrv.address, "b": cluster.broker.address, "own": letter, "dir": str(folder),
              "c": CLUSTER, "name": BROKER_NAME,
@@ -182,7 +181,7 @@ def run(each: Case, tool: Tool, letter: str, cluster: Cluster) -> list[str]:
             with contextlib.suppress(_NotYet if attempt + 1 < _ATTEMPTS and sender else ()):
                 text = _text_of(command, tool, folder, names)
                 break
-            # the message that is waited for: Java's tool loses a trace that it can't send in half a second
+            # The expected message: Java's tool loses a trace that it can't send within half a second.
             _text_of(sender, tool, folder, names)
         if command.keep is not None:
             sender = command
@@ -192,11 +191,11 @@ def run(each: Case, tool: Tool, letter: str, cluster: Cluster) -> list[str]:
 
 
 class _NotYet(AssertionError):
-    """What a command is to show did not come."""
+    """Raised when a command did not print the expected text."""
 
 
 def _text_of(command: Command, tool: Tool, folder: Path, names: dict[str, str]) -> str:
-    """What a command prints; `names` get what it keeps."""
+    """Return the output of a command; `names` gets the values that it keeps."""
     args = shlex.split(command.line.format(**names))
     text = _asked(command, lambda: tool(args))
     if command.file is not None:

@@ -1,5 +1,5 @@
-"""Name servers, brokers and controllers of any kind ('java', 'java5', 'rmqha') with one face, so that a test can mix
-them freely."""
+"""Name servers, brokers and controllers of any kind ('java', 'java5', 'rmqha') with one interface, so that a test
+can mix them freely."""
 import atexit
 import json
 import os
@@ -17,16 +17,15 @@ from tests.support.processes import ServerProcess
 from tests.support.raw_remoting import Answer, RawClient
 from tests.support.wait import wait_until
 
-# Name servers and brokers of any kind ('java', 'java5', 'rmqha') with one face, so that a test can mix them freely.
-#
-# The kind 'before', for benchmarks, is rmqha of another checkout.
+# Name servers and brokers of any kind ('java', 'java5', 'rmqha') with one interface. The kind 'before', for
+# benchmarks, is rmqha of another checkout.
 
 MIB = 1 << 20
 _KINDS = {"java": real_rocketmq, "java5": real_rocketmq.Java5, "rmqha": processes.OURS}
 if os.environ.get("RMQHA_BEFORE"):
     _KINDS["before"] = processes.before()
 
-# A busy machine is no reason to refuse requests.
+# A busy machine must not make brokers refuse requests.
 _PATIENT = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000,
             "waitTimeMillsInHeartbeatQueue": 60_000, "waitTimeMillsInTransactionQueue": 60_000,
             "osPageCacheBusyTimeOutMills": 60_000, "syncFlushTimeout": 30_000}
@@ -39,7 +38,7 @@ SMALL_STORE = {
 
 
 def write_properties(path: Path, properties: dict[str, object]) -> Path:
-    """A properties file; values that are None are left out."""
+    """Write a properties file; values that are None are left out."""
     lines = [f"{key}={value}\n" for key, value in properties.items() if value is not None]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(lines), encoding="utf-8")
@@ -47,7 +46,7 @@ def write_properties(path: Path, properties: dict[str, object]) -> Path:
 
 
 class NamesrvNode(ServerProcess):
-    """A name server of the kind asked for, on a free port, with its files in `folder`."""
+    """A name server of the given kind, on a free port, with its files in `folder`."""
 
     def __init__(self, kind: str, folder: Path, name: str = "namesrv", shared_jvm: bool = False):
         self.kind = kind
@@ -63,9 +62,9 @@ class NamesrvNode(ServerProcess):
 
 
 class BrokerNode(ServerProcess):
-    """A broker of the kind asked for on a free port block, its store in `folder/store`.
+    """A broker of the given kind on a free port block, its store in `folder/store`.
 
-    `properties` go over the defaults (None removes one); `kind` may be changed while it is down (`become`).
+    `properties` override the defaults (None removes one); `kind` may be changed while it is down (`become`).
     """
 
     def __init__(self, kind: str, folder: Path, namesrv: str | None, name: str = "broker",
@@ -87,13 +86,16 @@ class BrokerNode(ServerProcess):
             **SMALL_STORE, **_PATIENT, **properties,
         }
         self.config_file = folder / f"{name}.properties"
-        self.empty_files = 0  # of the original that were taken away before starts
+        self.empty_files = 0  # of the original, removed before starts
         self.shared_jvm = shared_jvm
         self.become(kind)
 
     def launch(self) -> int:
-        """As ServerProcess's. The original does not start over an empty file, in the making of which it was killed: it
-        is taken away, as an operator would."""
+        """Start without waiting, as ServerProcess does.
+
+        The original does not start over an empty file, which remains if it is killed while creating it. The file is
+        removed, as an operator would.
+        """
         if self.kind in ("java", "java5"):
             for folder in ("commitlog", "consumequeue"):
                 for file in (self.store / folder).rglob("*"):
@@ -103,7 +105,7 @@ class BrokerNode(ServerProcess):
         return super().launch()
 
     def become(self, kind: str, keep_file: bool = False) -> "BrokerNode":
-        """(Re)write the config file, unless it is kept as it is, and take the command of `kind`; the store stays."""
+        """Write the config file again, unless it is to be kept, and use the command of `kind`; the store stays."""
         self.kind = kind
         if not keep_file:
             write_properties(self.config_file, self.properties)
@@ -114,33 +116,34 @@ class BrokerNode(ServerProcess):
 
     @property
     def commit_log(self) -> Path:
-        """Folder of the commit log."""
+        """The folder of the commit log."""
         return self.store / "commitlog"
 
     @property
     def segment_size(self) -> int:
-        """Size of a commit log file."""
+        """The size of a commit log file."""
         return int(self.properties["mappedFileSizeCommitLog"])
 
     def config_text(self, name: str) -> str:
-        """A table that the broker keeps, as text; empty while there is none, as for a moment while Java replaces it."""
+        """Return a table that the broker saves, as text; empty if there is none, which is so for a moment while Java
+        replaces it."""
         try:
             return (self.store / "config" / name).read_text("utf-8")
         except FileNotFoundError:
             return ""
 
     def slaves_connected(self) -> int:
-        """Established connections that others hold to this broker's HA port."""
+        """Return the number of established connections of other processes to this broker's HA port."""
         process = psutil.Process(self.pid)
         connections = getattr(process, "net_connections", None) or process.connections  # renamed in psutil 6
         return sum(c.status == psutil.CONN_ESTABLISHED and c.laddr.port == self.ha_port for c in connections("tcp"))
 
     def wait_for_slave(self, timeout_ms: int = 60_000) -> None:
-        """Until a slave is connected to the HA port."""
+        """Wait until a slave is connected to the HA port."""
         wait_until(self.slaves_connected, timeout_ms, f"a slave connected to {self.ha_address}")
 
 
-# Controllers of any kind ('java': 5.1.4's, 'rmqha'), etcd, and the keys of brokers that live under a controller.
+# Controllers of any kind ('java': 5.1.4's, 'rmqha'), etcd, and the keys of brokers under a controller.
 
 GROUP = "group1"
 GET_METADATA_INFO, GET_SYNC_STATE_DATA = 1005, 1006
@@ -150,7 +153,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def broker_keys(store: Path, controllers: Iterable[str], **keys: object) -> dict[str, object]:
-    """Properties of a replica whose role the controllers decide; `keys` go over them."""
+    """Return the properties of a replica whose role the controllers decide; `keys` override them."""
     return {"enableControllerMode": "true", "controllerAddr": ";".join(controllers), "brokerId": -1,
             "brokerRole": "SLAVE", "allAckInSyncStateSet": "true", "minInSyncReplicas": 2,
             "storePathEpochFile": store / "epochFileCheckpoint", "storePathBrokerIdentity": store / "brokerIdentity",
@@ -158,9 +161,9 @@ def broker_keys(store: Path, controllers: Iterable[str], **keys: object) -> dict
 
 
 class ControllerNode(ServerProcess):
-    """One controller of a group whose members are `peers`, the ports of which are free: {id: address}.
+    """One controller of a group whose members are `peers`, whose ports are free: {id: address}.
 
-    Without `peers` it is alone, on a free port. `properties` go over the defaults; `prefix` goes before its command.
+    Without `peers` it is alone, on a free port. `properties` override the defaults; `prefix` precedes its command.
     """
 
     def __init__(self, kind: str, folder: Path, self_id: str = "n0", peers: dict[str, str] | None = None,
@@ -180,14 +183,15 @@ class ControllerNode(ServerProcess):
                          {**its_env, **(env or {})})
 
     def leader(self) -> str | None:
-        """The address of the controller that leads, as this one says; None when it knows of none."""
+        """Return the address of the leading controller, according to this one, or None if it knows of none."""
         with RawClient(self.address, 5) as client:
             answer = client.request(GET_METADATA_INFO)
         return answer.fields.get("controllerLeaderAddress") or None
 
 
 def sync_state(controllers: Iterable[str], broker_name: str, timeout_s: float = 60) -> dict | None:
-    """What the leader among `controllers` says of a broker name (ReplicasInfo as it is on the wire), None: nobody."""
+    """Return the state of a broker name according to the leader among `controllers` (ReplicasInfo as it is on the
+    wire), or None if there is no leader."""
     for address in controllers:
         answer = _asked(address, timeout_s, GET_SYNC_STATE_DATA, json.dumps([broker_name]).encode())
         if answer is not None and answer.code == 0 and answer.body:
@@ -206,15 +210,15 @@ def _asked(address: str, timeout_s: float, code: int, body: bytes) -> Answer | N
 
 
 def why_no_etcd() -> str | None:
-    """The reason why etcd can't run here; None when it can."""
+    """Return why etcd can't run here, or None if it can."""
     return None if shutil.which("etcd") else "not installed: etcd (Debian: etcd-server)"
 
 
 class EtcdNode(ServerProcess):
-    """A member of an etcd cluster, by itself where `members` is not given: {name: (client address, peer address)}.
+    """A member of an etcd cluster, alone unless `members` is given: {name: (client address, peer address)}.
 
-    It has short elections. `sync=False` keeps its files in memory, where there is a place for that: they outlive the
-    member, and end with this process.
+    Its election timeout is short. `sync=False` keeps its files in memory if possible: they outlive the member, and are
+    removed when this process ends.
     """
 
     def __init__(self, folder: Path, name: str = "etcd0", members: dict[str, tuple[str, str]] | None = None,
@@ -239,7 +243,7 @@ class EtcdNode(ServerProcess):
         return self.is_healthy()
 
     def is_healthy(self) -> bool:
-        """Whether it answers, and its cluster has a leader. Only of a member without TLS."""
+        """Return whether it answers, and its cluster has a leader. Only for a member without TLS."""
         try:
             with urllib.request.urlopen(f"http://{self.address}/health", timeout=2) as answer:
                 return json.loads(answer.read()).get("health") == "true"
@@ -248,9 +252,8 @@ class EtcdNode(ServerProcess):
 
 
 def _in_memory(folder: Path) -> Path:
-    """A folder in memory: the given one if it is, which whoever made it removes, or else one until this process ends.
-    (Processes of a pool end without what `atexit` knows.)
-    """
+    """Return a folder in memory: the given one if it is in memory, which its creator removes; otherwise a new one,
+    which exists until this process ends. (Processes of a pool end without running `atexit` handlers.)"""
     if folder.is_relative_to(_MEMORY):
         return folder
     folder = Path(tempfile.mkdtemp(prefix="rmqha-etcd-", dir=_MEMORY if _MEMORY.is_dir() else None))
@@ -259,14 +262,14 @@ def _in_memory(folder: Path) -> Path:
 
 
 def etcd_cluster(folder: Path, count: int, **keys: object) -> list[EtcdNode]:
-    """Members on this host, not started."""
+    """Return members on this host, not started."""
     members = {f"etcd{number}": (f"{_LOOPBACK}:{ports.free_port()}", f"{_LOOPBACK}:{ports.free_port()}")
                for number in range(count)}
     return [EtcdNode(folder, name, members, **keys) for name in members]
 
 
 def start_etcd(nodes: Iterable[EtcdNode], timeout_ms: int = 60_000) -> None:
-    """Start the members of a new cluster, none of which is ready before most are."""
+    """Start the members of a new cluster, none of which is ready before most have started."""
     nodes = list(nodes)
     for node in nodes:
         node.launch()

@@ -1,4 +1,4 @@
-"""A plugin of pytest, `-p tests.support.other_day`: what asks the clock from here on is a hundred days later."""
+"""A pytest plugin, `-p tests.support.other_day`, that sets the clock a hundred days ahead from here on."""
 import time
 
 LATER_S = 100 * 86400

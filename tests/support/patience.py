@@ -1,8 +1,9 @@
-"""Requests of tests, and servers in the process of a test, that wait for a busy machine.
+"""Requests of tests, and servers in a test's process, that wait for a busy machine.
 
-A client gives a broker three to six seconds to answer, a broker a page of metrics eight. Where other programs have the
-cores for that long, the request of a test would fail, or its answer lack a part, and nothing that the test is about. A
-time of less than a second is what a test has set itself; a test marked `own_timeouts` is about longer ones.
+A client gives a broker three to six seconds to answer, and a broker gives a metrics page eight seconds. If other
+programs use the cores for that long, a test's request would fail, or its answer be incomplete, for no reason that the
+test is about. A timeout of less than a second was set by the test itself; a test marked `own_timeouts` is about longer
+ones.
 
     python -m tests.support.patience PROGRAM|-m MODULE|-c CODE ...    as Python runs it, with requests that wait
 """
@@ -41,7 +42,7 @@ _is_patient = False
 
 
 def be_patient(is_on: bool = True) -> None:
-    """Whether requests and deadlines of this process are long from now on; of the modules that are loaded."""
+    """Make requests and deadlines of this process long from now on, or normal again; only those of loaded modules."""
     global _is_patient
     _is_patient = is_on
     for name, constant in DEADLINES:
@@ -55,17 +56,17 @@ def be_patient(is_on: bool = True) -> None:
 
 
 def command(words: Iterable[object]) -> list[str]:
-    """The command `python words`, whose requests wait; for a client that a test starts. It must find `tests`."""
+    """Return the command `python words`, whose requests wait; for a client that a test starts. It must find `tests`."""
     return [sys.executable, "-m", __name__, *map(str, words)]
 
 
 def is_patient() -> bool:
-    """Whether they are long now."""
+    """Return whether they are long now."""
     return _is_patient
 
 
 def patient(constant: str) -> int:
-    """Two minutes in the unit that the name of a constant ends with."""
+    """Return two minutes in the unit that the name of a constant ends with."""
     return _PATIENT_MS * _UNITS_PER_S[constant.rsplit("_", 1)[1]] // 1000
 
 
@@ -80,7 +81,7 @@ def _waiting(invoke: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run(words: list[str]) -> None:
-    """As `python words` does."""
+    """Run `python words`."""
     import_module(_MODULE)
     be_patient()
     if words[0] == "-m":

@@ -1,4 +1,4 @@
-"""Processes of tests: servers of rmqha until they say that they run, and forked code."""
+"""Processes of tests: servers of rmqha until they report that they run, and forked code."""
 import json
 import os
 import signal
@@ -21,10 +21,10 @@ _LIMIT_S = 120
 
 
 def in_forked_process(work: Callable[[], Any]) -> Any:
-    """What `work` gives in a process that is forked from this one; it has to be JSON. AssertionError when it hangs."""
+    """Return the result of `work`, which has to be JSON, from a forked process. AssertionError if it hangs."""
     read_end, write_end = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a process with threads, which it is about
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forking a process with threads, which is intended
         pid = os.fork()
     if pid == 0:
         _run_and_exit(work, write_end)
@@ -49,7 +49,7 @@ def _run_and_exit(work: Callable[[], Any], write_end: int) -> None:
     os._exit(status)
 
 
-# How rmqha's own name server and broker are started: processes of this interpreter, or those of another checkout.
+# The commands of rmqha's own name server and broker: processes of this interpreter, or those of another checkout.
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,15 +62,15 @@ class Checkout:
         self._python = python
 
     def namesrv_command(self, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-        """Command and environment of a name server."""
+        """Return command and environment of a name server."""
         return self._command("rmqha.namesrv.namesrv_startup", config_file, folder)
 
     def broker_command(self, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-        """Command and environment of a broker; it finds the name server in its file."""
+        """Return command and environment of a broker; it finds the name server in its file."""
         return self._command("rmqha.broker.broker_startup", config_file, folder)
 
     def controller_command(self, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-        """Command and environment of a controller."""
+        """Return command and environment of a controller."""
         return self._command("rmqha.controller.controller_startup", config_file, folder)
 
     def _command(self, module: str, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -83,18 +83,18 @@ OURS = Checkout(_ROOT, sys.executable)
 
 
 def before() -> Checkout:
-    """The checkout that RMQHA_BEFORE names, see tests.bench."""
+    """Return the checkout that RMQHA_BEFORE names, see tests.bench."""
     root = Path(os.environ["RMQHA_BEFORE"]).resolve()
     return Checkout(root, str(root / ".venv" / "bin" / "python"))
 
 
-# A server process of a test: started until it says so, killed for certain, its output kept for the failure report.
+# A server process of a test: started until it reports so, killed reliably, its output kept for the failure report.
 
 _TAIL_BYTES = 6000
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process has ended, also one that is not reaped."""
+    """Return whether a process has ended, even if it is not reaped."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -102,10 +102,10 @@ def has_ended(pid: int) -> bool:
 
 
 class ServerProcess:
-    """One command that can be started again and again; stdout and stderr are appended to `<folder>/<name>.out`.
+    """One command that can be started repeatedly; stdout and stderr are appended to `<folder>/<name>.out`.
 
-    A server of ours is forked from a warm process, see `warm`. A test of how it starts sets `warm_start` to False. A
-    server of the real RocketMQ may share a JVM with others if it is not killed for effect, see `java_host`.
+    A server of ours is forked from a warm process, see `warm`. A test of a server's start sets `warm_start` to False.
+    A server of the real RocketMQ may share a JVM with others unless it is killed to test that, see `java_host`.
     """
 
     def __init__(self, name: str, command: list[str], folder: Path, ready: str, env: dict[str, str] | None = None,
@@ -121,14 +121,14 @@ class ServerProcess:
         folder.mkdir(parents=True, exist_ok=True)
 
     def start(self, timeout_ms: int = 60_000) -> "ServerProcess":
-        """Start and wait for the ready text; AssertionError with the output when the process ends before."""
+        """Start and wait for the ready text; AssertionError with the output if the process ends before."""
         begin = self.launch()
         wait_until(lambda: self._is_ready(begin), timeout_ms, f"{self.name}: {self.ready!r} on stdout")
         return self
 
     def launch(self) -> int:
-        """Start without waiting; the position in the output file where this run's output begins."""
-        assert not self.is_alive, f"{self.name} runs already"
+        """Start without waiting; return the position in the output file where this run's output begins."""
+        assert not self.is_alive, f"{self.name} is already running"
         if isinstance(self.process, java_host.HostedServer):
             self.process.wait_ended()
         with open(self.output_file, "ab") as out:
@@ -156,16 +156,16 @@ class ServerProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         return self.process is not None and self.process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Process id of the last start."""
+        """The process id of the last start."""
         return self.process.pid
 
     def output(self, begin: int = 0) -> str:
-        """What it printed, from byte `begin` on."""
+        """Return its output from byte `begin` on."""
         if not self.output_file.exists():
             return ""
         with open(self.output_file, "rb") as out:
@@ -173,19 +173,19 @@ class ServerProcess:
             return out.read().decode("utf-8", "replace")
 
     def tail(self) -> str:
-        """The last few kilobytes of its output."""
+        """Return the last few kilobytes of its output."""
         if isinstance(self.process, java_host.HostedServer):
             return self.process.tail()
         return self.output()[-_TAIL_BYTES:]
 
     def kill(self) -> None:
-        """SIGKILL, and wait for the end."""
+        """Send SIGKILL, and wait for the end."""
         if self.is_alive:
             self.process.kill()
             self.process.wait(240)
 
     def stop(self, timeout_s: float = 240) -> int | None:
-        """SIGTERM, wait; SIGKILL and AssertionError when it does not end in time. Returns the exit code."""
+        """Send SIGTERM and wait; return the exit code. SIGKILL and AssertionError if it does not end in time."""
         if not self.is_alive:
             return self.process.returncode if self.process else None
         self.process.terminate()
@@ -196,5 +196,5 @@ class ServerProcess:
             raise AssertionError(f"{self.name} did not end within {timeout_s} s of SIGTERM") from None
 
     def rss_bytes(self) -> int:
-        """Resident memory now."""
+        """Return its resident memory."""
         return psutil.Process(self.pid).memory_info().rss

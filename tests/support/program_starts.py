@@ -1,4 +1,4 @@
-"""The starts whose imports are held: what each runs in a new interpreter."""
+"""The program starts whose number of imports is limited, and what each runs in a new interpreter."""
 
 STARTS = {
     "broker": ["-c", "import rmqha.broker.broker_startup"],
@@ -11,7 +11,8 @@ _TELL = "import sys, atexit; atexit.register(lambda: sys.stderr.write(' '.join(s
 
 
 def telling(arguments: list[str]) -> list[str]:
-    """Arguments of the interpreter that do the same, and name the loaded modules on standard error at the end."""
+    """Return arguments of the interpreter that do the same, and print the loaded modules on standard error at the
+    end."""
     kind, what, *rest = arguments
     if kind == "-c":
         return ["-c", _TELL + what]

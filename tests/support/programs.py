@@ -1,4 +1,4 @@
-"""Programs of the system that tests need: openssl, for keys and certificates, and a browser without a window."""
+"""Programs of the system that tests need: openssl, for keys and certificates, and a headless browser."""
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -8,12 +8,13 @@ import pytest
 
 
 def not_installed(*names: str) -> str | None:
-    """The reason to skip what needs these programs, which names those that are not on PATH; None when all are."""
+    """Return the reason to skip a test of these programs, which names those that are not on PATH, or None if all
+    are."""
     missing = [name for name in names if shutil.which(name) is None]
     return f"not installed: {', '.join(missing)}" if missing else None
 
 
-# Keys and certificates for tests, made by the openssl command: authorities, and who is signed by them.
+# Keys and certificates for tests, made by the openssl command: authorities, and the identities that they sign.
 
 DAYS = "30"
 
@@ -27,7 +28,7 @@ class Identity:
 
 
 class Authority:
-    """Signs; its own certificate is what others trust."""
+    """An authority that signs certificates; its own certificate is the one that others trust."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self.folder = folder
@@ -37,7 +38,7 @@ class Authority:
                 self.certificate)
 
     def sign(self, name: str, alternative_name: str = "") -> Identity:
-        """A new key, and a certificate for it; `alternative_name` as in `IP:127.0.0.1`."""
+        """Return a new key, and a certificate for it; `alternative_name` as in `IP:127.0.0.1`."""
         made = Identity(self.folder / f"{name}.pem", self.folder / f"{name}.key")
         request = self.folder / f"{name}.csr"
         openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", made.key, "-out", request)
@@ -54,42 +55,43 @@ class Authority:
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 
-OLD_SCHEME = ("-v1", "PBE-SHA1-3DES")  # PKCS #12's: what 4.9's Netty can open
+OLD_SCHEME = ("-v1", "PBE-SHA1-3DES")  # PKCS #12's: 4.9's Netty can open it
 
 
 def encrypted(key: Path, password: str, scheme: tuple[str, ...] = ()) -> Path:
-    """The same key in a file of its own that only the password opens: PKCS #8, by default with PBES2."""
+    """Write the same key to a file that only the password opens: PKCS #8, by default with PBES2."""
     result = key.with_suffix(".encrypted.key")
     openssl("pkcs8", "-topk8", *scheme, "-in", key, "-out", result, "-passout", f"pass:{password}")
     return result
 
 
 def openssl(*arguments: object) -> str:
-    """Run it; what it printed. AssertionError with its errors when it fails."""
+    """Run openssl and return its output. AssertionError with its errors if it fails."""
     done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"openssl {' '.join(map(str, arguments))}: {done.stderr}"
     return done.stdout
 
 
-# A real browser without a window: Chromium, which draws a page and hands back what became of it.
+# A real headless browser: Chromium, which renders a page and returns the result.
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH (package chromium)")
 
 
 class Browser:
-    """`dom(address)`: the page after two seconds of its life; `complaints` are what it has noted about errors."""
+    """A browser: `dom(address)` returns the page two seconds after it was opened; `complaints` has the errors that
+    it logged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.complaints: list[str] = []
 
     def dom(self, address: str) -> str:
-        """The page, with all that its scripts made of it."""
+        """Return the page with the changes that its scripts made."""
         return self._run(address, "--dump-dom")
 
     def picture(self, address: str, out: Path, width: int = 1280, height: int = 900) -> None:
-        """A picture (PNG) of the page."""
+        """Save a picture (PNG) of the page."""
         self._run(address, f"--screenshot={out}", "--hide-scrollbars", f"--window-size={width},{height}")
 
     def _run(self, address: str, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Bare clients that share no code with rmqha: connections, signed requests, a metrics port, and many slaves."""
+"""Raw clients that share no code with rmqha: connections, signed requests, a metrics port, and many slaves."""
 import base64
 import hashlib
 import hmac
@@ -25,7 +25,7 @@ from tests.support.wait import wait_until
 
 
 def http_get(port: int, path: str, method: str = "GET") -> tuple[int, bytes, dict[str, str]]:
-    """Status, body and headers."""
+    """Return status, body and headers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     try:
         connection.request(method, path)
@@ -46,12 +46,12 @@ class Scrape:
         self.samples: list[Sample] = [sample for family in self.families.values() for sample in family.samples]
 
     def all(self, name: str, **labels: str) -> list[Sample]:
-        """The samples of a name that have these labels."""
+        """Return the samples of a name that have these labels."""
         return [sample for sample in self.samples
                 if sample.name == name and labels.items() <= sample.labels.items()]
 
     def value(self, name: str, **labels: str) -> float:
-        """The value of the one sample of a name that has these labels."""
+        """Return the value of the one sample of a name that has these labels."""
         found = self.all(name, **labels)
         assert len(found) == 1, f"{name} {labels}: {found}"
         return found[0].value
@@ -59,7 +59,7 @@ class Scrape:
 
 @contextmanager
 def metrics_port(subject: Subject) -> Iterator[int]:
-    """A port that tells `subject`."""
+    """Yield a port that exposes the metrics of `subject`."""
     port = MetricsPort("127.0.0.1", 0, lambda: subject)
     port.start()
     try:
@@ -68,7 +68,7 @@ def metrics_port(subject: Subject) -> Iterator[int]:
         port.shutdown()
 
 
-# A bare remoting connection, from the wire format and sharing no code with rmqha: the good client beside bad ones.
+# A raw remoting connection, written from the wire format without code of rmqha: the good client beside bad ones.
 #
 # A frame: 4 length of what follows, 1 serialize type (0 JSON, 1 ROCKETMQ), 3 header length, header, body.
 
@@ -79,19 +79,19 @@ SYSTEM_BUSY = 2
 
 
 def frame(header: bytes, body: bytes = b"", serialize_type: int = 0, header_length: int | None = None) -> bytes:
-    """A frame around any header bytes; `header_length` may lie."""
+    """Return a frame around any header bytes; `header_length` may be wrong."""
     length = len(header) if header_length is None else header_length
     return struct.pack(">iI", 4 + len(header) + len(body), serialize_type << 24 | length & 0xFFFFFF) + header + body
 
 
 def header(code: int, opaque: int = 1, **fields: object) -> bytes:
-    """A JSON header."""
+    """Return a JSON header."""
     return json.dumps({"code": code, "language": "OTHER", "version": 409, "opaque": opaque, "flag": 0,
                        "extFields": {key: str(value) for key, value in fields.items()}}).encode()
 
 
 def binary_header(code: int, opaque: int = 1, flag: int = 0, /, **fields: object) -> bytes:
-    """A ROCKETMQ header: code, language, version, opaque, flag, remark, fields; each text behind its length."""
+    """Return a ROCKETMQ header: code, language, version, opaque, flag, remark, fields; each text after its length."""
     pairs = b""
     for name, value in fields.items():
         key, text = name.encode(), str(value).encode()
@@ -100,7 +100,7 @@ def binary_header(code: int, opaque: int = 1, flag: int = 0, /, **fields: object
 
 
 def read_binary_header(head: bytes) -> dict[str, object]:
-    """The same as the JSON one has it."""
+    """Return the header with the names of a JSON header."""
     code, _language, _version, opaque, flag, length = struct.unpack_from(">hbhiii", head)
     remark = head[17:17 + length].decode()
     at, fields = 17 + length + 4, {}
@@ -117,7 +117,7 @@ def read_binary_header(head: bytes) -> dict[str, object]:
 
 @dataclass
 class Answer:
-    """A response, or a request of the other side (`flag` is even)."""
+    """A response, or a request of the other side (if `flag` is even)."""
 
     code: int
     remark: str | None
@@ -131,7 +131,7 @@ def _unless_busy(answer: Answer) -> Answer | None:
 
 
 class RawClient:
-    """One connection; `request` sends and waits for the answer to it."""
+    """One connection; `request` sends a request and waits for its answer."""
 
     def __init__(self, address: str, timeout_s: float = 60):
         host, port = address.rsplit(":", 1)
@@ -145,7 +145,7 @@ class RawClient:
         self.socket.close()
 
     def send(self, data: bytes) -> None:
-        """Any bytes."""
+        """Send any bytes."""
         self.socket.sendall(data)
 
     def request(self, code: int, body: bytes = b"", **fields: object) -> Answer:
@@ -158,7 +158,7 @@ class RawClient:
                 return answer
 
     def read_frame(self) -> tuple[int, Answer]:
-        """The next frame: (opaque, answer). EOFError when the peer closes."""
+        """Return the next frame: (opaque, answer). EOFError if the peer closes."""
         (length,) = struct.unpack(">i", self._read(4))
         data = self._read(length)
         mark = struct.unpack_from(">I", data)[0]
@@ -177,7 +177,7 @@ class RawClient:
         return bytes(data)
 
     def answer_or_close(self, timeout_s: float = 60) -> Answer | None:
-        """The next answer, None when the peer closes instead; AssertionError when neither comes."""
+        """Return the next answer, or None if the peer closes instead; AssertionError if neither happens."""
         self.socket.settimeout(timeout_s)
         try:
             return self.read_frame()[1]
@@ -187,7 +187,7 @@ class RawClient:
             raise AssertionError(f"neither answered nor closed within {timeout_s} s") from None
 
     def is_closed_by_peer(self, timeout_s: float = 60) -> bool:
-        """Whether the peer ends the connection (FIN or RST) in time; what it sends before is dropped."""
+        """Return whether the peer ends the connection (FIN or RST) in time; bytes that it sends before are dropped."""
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             self.socket.settimeout(left)
@@ -201,17 +201,18 @@ class RawClient:
         return False
 
     def send_message(self, topic: str, body: bytes, queue_id: int = 0, **changes: object) -> Answer:
-        """SEND_MESSAGE (10), sent again for as long as the broker is too busy to store anything, as producers do.
-        `send_message_once` is for those who ask which broker takes messages, or that it takes them at once.
+        """Send SEND_MESSAGE (10), again for as long as the broker is too busy to store anything, as producers do.
 
-        A Java broker is: with no free write buffer, behind a page cache that keeps it waiting for 1 s, or when the
+        `send_message_once` is for tests of which broker accepts messages, or whether it accepts them immediately.
+
+        A Java broker is busy without a free write buffer, while the page cache keeps it waiting for 1 s, or when the
         request has waited for 200 ms.
         """
         return wait_until(lambda: _unless_busy(self.send_message_once(topic, body, queue_id, **changes)), 60_000,
-                          "the broker takes a message")
+                          "the broker accepts a message")
 
     def send_message_once(self, topic: str, body: bytes, queue_id: int = 0, **changes: object) -> Answer:
-        """SEND_MESSAGE (10) with the fields that a Java producer gives; `changes` replaces some."""
+        """Send SEND_MESSAGE (10) with the fields of a Java producer; `changes` replaces some."""
         fields = {"producerGroup": "raw-producer", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
                   "queueId": queue_id, "sysFlag": 0, "bornTimestamp": int(time.time() * 1000), "flag": 0,
                   "properties": "TAGS\x01TagA", "reconsumeTimes": 0, "unitMode": "false", "maxReconsumeTimes": 0,
@@ -219,45 +220,46 @@ class RawClient:
         return self.request(SEND_MESSAGE, body, **fields)
 
     def pull(self, topic: str, queue_id: int, offset: int, max_nums: int = 32, **changes: object) -> Answer:
-        """PULL_MESSAGE (11) with a subscription to all tags and no waiting."""
+        """Send PULL_MESSAGE (11) with a subscription to all tags and without waiting."""
         fields = {"consumerGroup": "raw-consumer", "topic": topic, "queueId": queue_id, "queueOffset": offset,
                   "maxMsgNums": max_nums, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0,
                   "subscription": "*", "subVersion": 0, "expressionType": "TAG", **changes}
         return self.request(PULL_MESSAGE, **fields)
 
     def create_topic(self, topic: str, queues: int) -> None:
-        """UPDATE_AND_CREATE_TOPIC (17)."""
+        """Send UPDATE_AND_CREATE_TOPIC (17)."""
         answer = self.request(UPDATE_TOPIC, topic=topic, defaultTopic="TBW102", readQueueNums=queues, perm=6,
                               writeQueueNums=queues, topicFilterType="SINGLE_TAG", topicSysFlag=0, order="false")
         assert answer.code == 0, answer
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The next queue offset."""
+        """Return the next queue offset."""
         answer = self.request(GET_MAX_OFFSET, topic=topic, queueId=queue_id)
         assert answer.code == 0, answer
         return int(answer.fields["offset"])
 
 
-# A raw client that signs its requests, sharing no code with rmqha, from any address of this host.
+# A raw client that signs its requests, without code of rmqha, from any address of this host.
 
 
 class SignedClient(RawClient):
-    """`account` is (access key, secret key), None for requests that are not signed; `source` the client's address."""
+    """A client with an `account`, (access key, secret key) or None for unsigned requests; `source` is its address."""
 
     def __init__(self, address: str, account: tuple[str, str] | None, source: str = "127.0.0.1"):
         host, port = address.rsplit(":", 1)
         super().__init__(address)
         self.socket.close()
         self.socket = socket.create_connection((host, int(port)), 60, source_address=(source, 0))
-        self._opaques = itertools.count(1 << 30)  # a broker's own requests, which are passed over, have small ones
+        # A broker's own requests, which are skipped, have small ones.
+        self._opaques = itertools.count(1 << 30)
         self.account = account
 
     def request(self, code: int, body: bytes = b"", **fields: object) -> Answer:
-        """Sign, send, wait for the answer."""
+        """Sign and send a request, and wait for its answer."""
         return super().request(code, body, **self.signed(fields, body))
 
     def signed(self, fields: dict[str, object], body: bytes) -> dict[str, object]:
-        """The fields with key and signature."""
+        """Return the fields with key and signature."""
         if self.account is None:
             return fields
         texts = {**{name: str(value) for name, value in fields.items()}, "AccessKey": self.account[0]}
@@ -266,45 +268,46 @@ class SignedClient(RawClient):
         return {**texts, "Signature": base64.b64encode(digest).decode()}
 
     def send_frame(self, topic: str, number: int) -> bytes:
-        """The bytes of a signed SEND_MESSAGE_V2 (310), to be sent with others."""
+        """Return the bytes of a signed SEND_MESSAGE_V2 (310), to be sent with others."""
         body = b"message %d" % number
         fields = {"a": "signed-producer", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "",
                   "j": 0, "k": "false", "l": 0, "m": "false"}
         return frame(header(310, next(self._opaques), **self.signed(fields, body)), body)
 
 
-# Many slaves of 4.9 in one process that cost next to nothing: what a master sends them is thrown away.
+# Many cheap slaves of 4.9 in one process: the bytes that a master sends them are discarded.
 #
 #     python -m tests.support.raw_remoting PORT COUNT OFFSET
 #
-# Each of the COUNT connections reports OFFSET first, then the end of the last whole frame of each read, as 4.9's slave
-# does; what it reports it holds nowhere. Frames that do not follow each other end the process. It prints "ready" when
-# the master has sent each of them something, if only a heartbeat, and ends when its standard input does.
+# Each of the COUNT connections reports OFFSET first, then the end of the last complete frame of each read, as 4.9's
+# slave does, although it stores nothing. Frames that do not follow each other end the process. It prints "ready" when
+# the master has sent something to each connection, if only a heartbeat, and ends when its standard input does.
 
 _HEADER = struct.Struct(">qi")
 _BUFFER = 1 << 20
-_REPEAT_S = 2  # the last report is repeated, so that the master does not take the slave for dead
+# The last report is repeated, so that the master does not consider the slave dead.
+_REPEAT_S = 2
 
 
 class RawSlave:
-    """One connection: cuts frames, keeps no body."""
+    """One connection: splits the stream into frames, keeps no bodies."""
 
     def __init__(self, port: int, offset: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.end = offset  # of the last whole frame
+        self.end = offset  # end of the last complete frame
         self.frames = 0
-        self._head = b""  # of a header that is not complete
-        self._left = 0  # bytes of a body that are still to come
+        self._head = b""  # start of an incomplete header
+        self._left = 0  # remaining bytes of the current body
         self._body_end = offset
         self.report()
 
     def report(self) -> None:
-        """Where this slave's log ends."""
+        """Report the end of this slave's log."""
         self.socket.sendall(self.end.to_bytes(8, "big"))
 
     def feed(self, view: memoryview, size: int) -> None:
-        """The next `size` bytes of the stream; reports when they end a frame that is no heartbeat."""
+        """Process the next `size` bytes of the stream; report if they end a frame that is not a heartbeat."""
         at, before = 0, self.end
         while at < size:
             if self._left:
@@ -334,7 +337,7 @@ class RawSlave:
 
 
 def serve(port: int, count: int, offset: int) -> None:
-    """Until standard input ends."""
+    """Run the slaves until standard input ends."""
     slaves = {}
     poll = select.epoll()
     poll.register(sys.stdin.fileno(), select.EPOLLIN)
@@ -350,7 +353,7 @@ def serve(port: int, count: int, offset: int) -> None:
             slave = slaves[descriptor]
             size = slave.socket.recv_into(view)
             if not size:
-                sys.exit("the master has closed a connection")
+                sys.exit("the master closed a connection")
             slave.feed(view, size)
         if not ready and all([slave.frames for slave in slaves.values()]):
             ready = True

@@ -12,21 +12,21 @@ from pathlib import Path
 from tests.support.programs import not_installed
 from tests.support.wait import at_least
 
-# The real RocketMQ 4.9: fetches its jars once, and gives the commands that start its servers and our Java driver.
+# The real RocketMQ 4.9: its jars, fetched once, and the commands that start its servers and our Java driver.
 #
 # $RMQHA_JAVA_CACHE (default ~/.cache/rmqha/rocketmq-4.9.7) keeps jars and compiled driver. Without java or mvn, tests
 # marked `java` are skipped, unless RMQHA_REQUIRE_JAVA=1 makes that a failure. RMQHA_JAVA_LOG_LEVEL=INFO shows the
-# servers' logs. The JVMs are small and quick to start, and the servers without TLS unless JAVA_TOOL_OPTIONS says how
-# they have it; RMQHA_JAVA_OPTIONS replaces these options (the benchmarks ask for FULL_SPEED).
+# servers' logs. The JVMs are small and start quickly, and the servers have no TLS unless JAVA_TOOL_OPTIONS configures
+# it. RMQHA_JAVA_OPTIONS replaces these options (the benchmarks use FULL_SPEED).
 
 VERSION = "4.9.7"
 _PAUSES_S = (5, 10, 20, 40, 60)
 _HERE = Path(__file__).resolve().parent / "java"
 _HEAP = ["-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-# Otherwise each makes an RSA key when it starts: five seconds of a core
+# Otherwise each server creates an RSA key when it starts, which takes five seconds of CPU.
 _NO_TLS = "-Dtls.server.mode=disabled"
 FULL_SPEED = "-Xms1g -Xmx1g -XX:+UseG1GC"
-# JDK 17 hides what RocketMQ 4.9 reaches into; without these the broker fails at its first mapped file.
+# JDK 17 hides internals that RocketMQ 4.9 uses; without these options the broker fails at its first mapped file.
 _OPENS = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -48,22 +48,22 @@ _CLASSES = {
 
 
 def why_unavailable() -> str | None:
-    """The reason why the real RocketMQ can't run here, None when it can."""
+    """Return why the real RocketMQ can't run here, or None if it can."""
     return not_installed("java", "javac", *(() if (_cache() / "lib.complete").exists() else ("mvn",)))
 
 
 def namesrv_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a name server."""
+    """Return command and environment of a name server."""
     return _command("namesrv", folder) + ["-c", str(config_file)], _env()
 
 
 def broker_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a broker; it finds the name server in its file."""
+    """Return command and environment of a broker; it finds the name server in its file."""
     return _command("broker", folder) + ["-c", str(config_file)], _env()
 
 
 def driver_command(folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of our Java driver (java/src)."""
+    """Return command and environment of our Java driver (java/src)."""
     return _command("driver", folder), _env()
 
 
@@ -78,19 +78,19 @@ def _command(what: str, folder: Path) -> list[str]:
 
 
 def host_command(version: str, folder: Path, main: str) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a JVM with many servers of this version (java/host)."""
+    """Return command and environment of a JVM with many servers of this version (java/host)."""
     lib = jars() if version == VERSION else jars_of(version)
     classes = compiled(lib, sorted((_HERE / "host").rglob("*.java")))
     logback = folder / "logback.xml"
     _write_once(logback, _LOGBACK)
-    jars()  # they bring the files of `home`
+    jars()  # includes the files of `home`
     return ["java", *_HEAP, "-Xmx1g", *tls_options(), *_OPENS, f"-Duser.home={folder}",
             f"-Drmq.logback.configurationFile={logback}", f"-Drocketmq.client.logRoot={folder}/clientlogs",
             "-Drocketmq.client.logLevel=WARN", "-cp", f"{lib}/*:{classes}", main], _env()
 
 
 def home() -> str:
-    """$ROCKETMQ_HOME of servers that need no files of their own there."""
+    """Return the $ROCKETMQ_HOME of servers that need no files of their own there."""
     return str(_cache() / "home")
 
 
@@ -105,7 +105,7 @@ def _cache() -> Path:
 
 @contextmanager
 def _cache_locked() -> Iterator[Path]:
-    """The cache folder, locked against other test processes."""
+    """Yield the cache folder, locked against other test processes."""
     folder = _cache()
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w", encoding="ascii") as lock:
@@ -115,7 +115,7 @@ def _cache_locked() -> Iterator[Path]:
 
 @functools.cache
 def jars() -> Path:
-    """Folder of RocketMQ's jars; Maven fetches them at the first use."""
+    """Return the folder of RocketMQ's jars; Maven fetches them at the first use."""
     with _cache_locked() as folder:
         conf = folder / "home" / "conf"
         conf.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def jars() -> Path:
 
 
 def _fetched(folder: Path, pom: Path, **versions: str) -> Path:
-    """The jars of a pom, in `folder`/lib."""
+    """Return the jars of a pom, in `folder`/lib."""
     if not (folder / "lib.complete").exists():
         _run(["mvn", "-q", "-B", "-U", "-f", str(pom), "dependency:copy-dependencies",
               f"-DoutputDirectory={folder / 'lib'}",
@@ -135,7 +135,7 @@ def _fetched(folder: Path, pom: Path, **versions: str) -> Path:
 
 
 def _write_once(file: Path, text: str) -> None:
-    """Another process' JVM may be reading the file: it is replaced whole, and only when it is another text."""
+    """Write a file atomically, and only if its text changes: another process's JVM may be reading it."""
     if not file.exists() or file.read_text("ascii") != text:
         new = file.with_suffix(".new")
         new.write_text(text, encoding="ascii")
@@ -144,53 +144,55 @@ def _write_once(file: Path, text: str) -> None:
 
 @functools.cache
 def driver_classes() -> Path:
-    """Folder of our compiled driver, named by the hash of its sources."""
+    """Return the folder of our compiled driver, named by the hash of its sources."""
     return compiled(jars(), sorted((_HERE / "src").rglob("*.java")))
 
 
 def tls_options() -> list[str]:
-    """What a server is started with that needs no TLS."""
+    """Return the options of a server that needs no TLS."""
     return [] if "tls." in os.environ.get("JAVA_TOOL_OPTIONS", "") else [_NO_TLS]
 
 
 def java_command() -> list[str]:
-    """Java with the flags that RocketMQ needs; class path, class and arguments are to follow."""
+    """Return java with the flags that RocketMQ needs; class path, class and arguments have to follow."""
     return ["java", *_HEAP, *_OPENS]
 
 
 @functools.cache
 def jars_of(version: str) -> Path:
-    """Folder of the jars of another version of RocketMQ, beside those of 4.9; Maven fetches them at the first use."""
+    """Return the folder of the jars of another version of RocketMQ, beside those of 4.9; Maven fetches them at the
+    first use."""
     with _cache_locked() as folder:
         return _fetched(folder.with_name(f"rocketmq-{version}"), _HERE / "pom.xml", version=version,
                         client_version=version)
 
 
 def has_jars_of(version: str) -> bool:
-    """Whether they need not be fetched."""
+    """Return whether they are already fetched."""
     return (_cache().with_name(f"rocketmq-{version}") / "lib.complete").exists()
 
 
 def fetched(name: str, pom: Path) -> Path:
-    """Folder of the jars of another pom, beside those of RocketMQ; Maven fetches them at the first use."""
+    """Return the folder of the jars of another pom, beside those of RocketMQ; Maven fetches them at the first use."""
     with _cache_locked() as folder:
         return _fetched(folder.with_name(name), pom)
 
 
 def is_fetched(name: str) -> bool:
-    """Whether they need not be fetched."""
+    """Return whether they are already fetched."""
     return (_cache().with_name(name) / "lib.complete").exists()
 
 
 @functools.cache
 def integration_jars() -> Path:
-    """Folder of the jars of RocketMQ's own integration tests and of what these need; fetched at the first use."""
+    """Return the folder of the jars of RocketMQ's own integration tests and their dependencies; fetched at the first
+    use."""
     with _cache_locked() as folder:
         return _fetched(folder.with_name(f"rocketmq-{VERSION}-integration"), _HERE / "integration" / "pom.xml")
 
 
 def why_no_integration_jars() -> str | None:
-    """The reason why they can't be had, None when they are there."""
+    """Return why they are unavailable, or None if they are there."""
     try:
         integration_jars()
     except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
@@ -199,7 +201,8 @@ def why_no_integration_jars() -> str | None:
 
 
 def compiled(lib: Path, sources: list[Path]) -> Path:
-    """Folder of the classes of `sources`, compiled against the jars in `lib`; beside them, named by their hash."""
+    """Return the folder of the classes of `sources`, compiled against the jars in `lib`; beside them, named by their
+    hash."""
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     with _cache_locked():
         classes = lib.parent / f"classes-{digest}"
@@ -210,7 +213,8 @@ def compiled(lib: Path, sources: list[Path]) -> Path:
 
 
 def _run(command: list[str], pauses_s: Sequence[float] = ()) -> None:
-    """`pauses_s`: before each further try of what asks a registry, whose name may not be found for a minute."""
+    """Run a command that may ask a registry. `pauses_s`: pauses before further attempts, because the registry's name
+    may not resolve for a minute."""
     for pause_s in (0, *pauses_s):
         at_least(pause_s)
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -219,7 +223,7 @@ def _run(command: list[str], pauses_s: Sequence[float] = ()) -> None:
     raise AssertionError(f"{' '.join(command)}: code {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-# The real RocketMQ 5.1.4: how its broker and its controller are started.
+# The real RocketMQ 5.1.4: commands that start its broker and its controller.
 
 VERSION_5 = "5.1.4"
 _JAVA5_LOGBACK = "<configuration><root level=\"OFF\"/></configuration>\n"
@@ -233,14 +237,14 @@ class Java5:
 
     @staticmethod
     def broker_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-        """Command and environment of a broker."""
+        """Return command and environment of a broker."""
         with config_file.open("a", encoding="utf-8") as file:
             file.write("timerWheelEnable=false\n")  # its files are large, and not replicated
         return _java5_command(BROKER, config_file, folder)
 
 
 def controller_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a controller."""
+    """Return command and environment of a controller."""
     return _java5_command(_CONTROLLER, config_file, folder)
 
 

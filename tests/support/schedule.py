@@ -1,4 +1,5 @@
-"""Which test files run, which first, and their compiled form, made once for all processes."""
+"""The order in which test files run, the files that `-k` selects, and their compiled form, made once for all
+processes."""
 import heapq
 import importlib.util
 import itertools
@@ -16,21 +17,20 @@ from typing import NamedTuple
 
 import pytest
 
-# Which test files run first: by durations.txt, which a whole run writes again, or as a seed draws.
+# The order of the test files: by durations.txt, which a whole run rewrites, or drawn by a seed.
 #
-# A long file that begins late leaves all processes but one idle at the end: the longest come first. Files that wait
-# most of their time are spread among those that compute: when all processes run such ones, the cores have nothing to
-# do.
+# A long file that begins late leaves all other processes idle at the end, so the longest files are first. Files that
+# wait most of their time are spread among those that compute, because the cores are idle when all processes wait.
 
 FILE = Path(__file__).with_name("durations.txt")
-LEAST_S = 4  # files below it are not noted
-_COMPUTING = 0.3  # of its time, where as many processes as three for each core run side by side
-# Folders whose files one process runs: each process that runs one of them would start Spark.
+LEAST_S = 4  # shorter files are not noted
+_COMPUTING = 0.3  # of its time, with three processes per core
+# Folders whose files run in one process, because each process that runs one of them would start Spark.
 TOGETHER = ("tests/pipeline",)
 
 
 class Took(NamedTuple):
-    """Seconds that a file, or all of a unit, took, and seconds of CPU."""
+    """Seconds that a file or a unit took, and its CPU seconds."""
 
     seconds: float
     cpu: float
@@ -38,13 +38,13 @@ class Took(NamedTuple):
 
 @cache
 def noted() -> dict[str, Took]:
-    """Test file, relative to the root -> what it took."""
+    """Return test file, relative to the root -> its times."""
     rows = (line.split() for line in FILE.read_text("utf-8").splitlines() if not line.startswith("#"))
     return {path: Took(float(seconds), float(cpu)) for seconds, cpu, path in rows}
 
 
 def write(seconds: Mapping[str, float], cpu: Mapping[str, float]) -> None:
-    """Note what the files of a whole run took, the longest first."""
+    """Note the times of the files of a whole run, the longest first."""
     noted = [(path, took) for path, took in Counter(seconds).most_common() if took >= LEAST_S]
     rows = [f"{took:5.0f} {cpu[path]:5.0f} {path}\n" for path, took in noted]
     head = (f"# seconds, CPU in seconds, test file; `RMQHA_NOTE_DURATIONS=1 bin/test` writes it again\n"
@@ -52,17 +52,17 @@ def write(seconds: Mapping[str, float], cpu: Mapping[str, float]) -> None:
     FILE.write_text(head + "".join(rows), "utf-8")
 
 
-_SHORT = Took(0.5, 0.5)  # what is not noted
+_SHORT = Took(0.5, 0.5)  # files that are not noted
 
 
 def unit(path: str) -> str:
-    """What one process runs as a whole: a test file, or its folder."""
+    """Return the unit that one process runs as a whole: a test file, or its folder."""
     return next((folder for folder in TOGETHER if path.startswith(folder + "/")), path)
 
 
 def longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The units whose files are noted come first, of those that wait and of those that compute the longest each, so
-    that both kinds last as long; the others stay in their order."""
+    """Put the units of noted files first: the longest of those that wait and of those that compute, interleaved so
+    that both kinds last equally long. The others stay in their order."""
     took: dict[str, Took] = {}
     for path, (seconds, cpu) in noted().items():
         before = took.get(unit(path), Took(0, 0))
@@ -77,7 +77,8 @@ def longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _merged(*kinds: list[tuple[str, float]]) -> list[str]:
-    """The names of all kinds, each in its order: next comes of the kind of which the smallest part has come."""
+    """Merge the names of all kinds, each in its order: the next name is of the kind with the smallest finished
+    share."""
     def begins(kind: list[tuple[str, float]]) -> Iterator[tuple[float, str]]:
         ends = [0.0, *itertools.accumulate(seconds for _name, seconds in kind)]
         return ((begin / ends[-1], name) for begin, (name, _seconds) in zip(ends, kind, strict=False))
@@ -85,34 +86,35 @@ def _merged(*kinds: list[tuple[str, float]]) -> list[str]:
 
 
 def path_of(nodeid: str) -> str:
-    """The test file of a test."""
+    """Return the test file of a test."""
     return nodeid.partition("::")[0]
 
 
 def shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
-    """Units in the order that a seed draws, and the tests of each in such an order."""
+    """Put units in the order that a seed draws, and the tests of each unit, too."""
     def drawn(text: str) -> float:
         return random.Random(f"{seed} {text}").random()
     return sorted(items, key=lambda item: (drawn(unit(path_of(item.nodeid))), unit(path_of(item.nodeid)),
                                            drawn(item.nodeid)))
 
 
-# `-k` words: only files in which one of them may be met are loaded, so that the first test runs within a second.
+# Words of `-k`: only files that may contain one of them are loaded, so that the first test runs within a second.
 
 _WORD = re.compile(r"[^\s()]+")
 _OPERATORS = {"and", "or", "not"}
 
 
 def words(expression: str) -> list[str]:
-    """The words of a -k expression whose presence decides; [] when files can't be left out (it has a `not`)."""
+    """Return the words of a -k expression whose presence decides; [] if no file can be left out (it has a `not`)."""
     found = [word.lower() for word in _WORD.findall(expression)]
     return [] if "not" in found else [word for word in found if word not in _OPERATORS]
 
 
 def is_met(word: str, path: str, text: str) -> bool:
-    """Whether a test of a file may have the word in its name, its parameters or its path.
+    """Return whether a test of a file may have the word in its name, its parameters or its path.
 
-    Parameters may be put together of several texts: the parts of a word, of three letters at least, do for it all.
+    Parameters may be combined from several texts, so it is enough if a file has parts of a word, of at least three
+    letters.
     """
     parts = [part for part in re.split(r"[^a-z0-9]+", word) if len(part) > 2]
     return word in path.lower() or word in text or bool(parts) and parts != [word] and all(
@@ -120,20 +122,20 @@ def is_met(word: str, path: str, text: str) -> bool:
 
 
 def may_match(expression: str, path: str, text: str) -> bool:
-    """Whether a file, by its path and what is in it, may hold a test that a -k expression selects."""
+    """Return whether a file, by its path and contents, may have a test that a -k expression selects."""
     wanted, text = words(expression), text.lower()
     return not wanted or any(is_met(word, path, text) for word in wanted)
 
 
 @cache
 def is_met_anywhere(expression: str, root: Path) -> bool:
-    """Whether any test file may; if none does, all are loaded, for parameters are made by code."""
+    """Return whether any test file may match. If none does, all are loaded, because code creates parameters."""
     return any(may_match(expression, file.relative_to(root).as_posix(), file.read_text("utf-8"))
                for file in test_files(root))
 
 
 def test_files(root: Path) -> Iterable[Path]:
-    """All test files."""
+    """Yield all test files."""
     return (root / "tests").rglob("test_*.py")
 
 
@@ -141,22 +143,22 @@ test_files.__test__ = False
 
 
 def is_left_out(expression: str, file: Path, root: Path) -> bool:
-    """Whether a file need not be loaded."""
+    """Return whether a file need not be loaded."""
     if not words(expression) or not file.name.startswith("test_") or not is_met_anywhere(expression, root):
         return False
     return not may_match(expression, file.relative_to(root).as_posix(), file.read_text("utf-8"))
 
 
-# The test files as pytest compiles them, made once before processes load them side by side.
+# The test files as pytest compiles them, made once before several processes load them.
 #
-# Each process loads all test files. Those whose asserts pytest has yet to rewrite cost it 9 s together, and six
-# processes that begin at the same time would all do the same.
+# Each process loads all test files. If pytest has yet to rewrite their asserts, that takes 9 s, and six processes that
+# begin at the same time would all do the same work.
 
-_FEW = 20  # which any process rewrites in less time than it takes to start one
+_FEW = 20  # any process rewrites these in less time than it takes to start one
 
 
 def _is_rewritten(file: Path) -> bool:
-    """Whether pytest finds what it has made of the file as it is now."""
+    """Return whether pytest finds its compiled form of the file's current contents."""
     compiled = Path(importlib.util.cache_from_source(str(file)))
     made = file.stat().st_mtime
     return any(each.stat().st_mtime >= made
@@ -164,7 +166,7 @@ def _is_rewritten(file: Path) -> bool:
 
 
 def rewrite(root: Path, files: Sequence[Path], processes: int) -> int:
-    """Rewrite those of `files` that are not, in so many processes; how many there were."""
+    """Rewrite those of `files` that are not rewritten, in `processes` processes; return their number."""
     missing = [] if sys.dont_write_bytecode else sorted(
         (file for file in files if not _is_rewritten(file)), key=lambda file: -file.stat().st_size)
     if len(missing) < _FEW:
@@ -175,5 +177,5 @@ def rewrite(root: Path, files: Sequence[Path], processes: int) -> int:
         cwd=root, env={**env, "RMQHA_TEST_TIER": "all"}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         for part in range(processes)]
     for process in running:
-        process.wait()  # a file that can't be loaded is found, and reported, by all who load it again
+        process.wait()  # a broken file is found and reported when it is loaded
     return len(missing)

@@ -15,17 +15,17 @@ from tests.support.processes import ServerProcess
 #     with SparkCluster(folder) as cluster:              # two workers of one core each; PYSPARK_PYTHON is unset
 #         spark_session(cluster.master)                  # spark://127.0.0.1:PORT
 #
-# Each process is killed with the process that started it.
+# Each process is killed when the process that started it ends.
 
 HOST = "127.0.0.1"
-_START_MS = 300_000  # of a JVM on a machine with much else to do
-# What must not come from the shell of whoever runs the tests.
+_START_MS = 300_000  # a JVM's start on a busy machine
+# Variables that must not come from the shell that runs the tests.
 _UNSET = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_REMOTE", "SPARK_CONF_DIR", "SPARK_MASTER_HOST")
 UNSET = ["env", *(word for name in _UNSET for word in ("-u", name))]
-# For processes that start and end soon: no time is spent on compiling well.
+# For processes that start and end soon: no time is spent on optimizing compilation.
 _QUICK = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 _QUICK_JAVA = " ".join(_QUICK)
-# For sessions: executors that fit beside one another on a small machine, and all traffic on the loopback.
+# For sessions: executors that fit beside each other on a small machine, and all traffic on the loopback.
 CONFIG = {"spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark.ui.enabled": "false",
           "spark.driver.host": HOST, "spark.driver.bindAddress": HOST, "spark.sql.shuffle.partitions": "2",
           "spark.executor.extraJavaOptions": _QUICK_JAVA, "spark.driver.extraJavaOptions": _QUICK_JAVA,
@@ -34,19 +34,19 @@ CONFIG = {"spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark
 
 
 def spark_home() -> Path:
-    """The folder of PySpark, whose jars Spark is."""
+    """Return the folder of PySpark, whose jars are Spark."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent
 
 
 def _scala_version() -> str:
-    """Which workers want to be told when no script starts them."""
+    """Return the Scala version, which workers need if no script starts them."""
     return next((spark_home() / "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
 
 
 def why_no_connect() -> str | None:
-    """Why there can be no client of Spark Connect here; None when there can."""
+    """Return why a client of Spark Connect is impossible here, or None if it is possible."""
     missing = [name for name in ("grpc", "grpc_status", "google.rpc", "zstandard") if not _is_there(name)]
     return f"{missing[0]} is missing: pip install -e '.[connect]'" if missing else None
 
@@ -80,7 +80,7 @@ class SparkCluster:
             self.processes.append(ServerProcess(f"worker-{number}", worker, folder, "Successfully registered", env))
 
     def start(self) -> "SparkCluster":
-        """Start all, one after another."""
+        """Start all processes, one after another."""
         try:
             for process in self.processes:
                 process.start(_START_MS)
@@ -90,7 +90,7 @@ class SparkCluster:
         return self
 
     def stop(self) -> None:
-        """Kill all: nothing of theirs is kept."""
+        """Kill all processes; nothing of theirs is kept."""
         for process in reversed(self.processes):
             process.kill()
 
@@ -102,7 +102,7 @@ class SparkCluster:
 
 
 class ConnectServer:
-    """A Spark Connect server with `master` behind it; its tasks run in `python`, which must have rmqha."""
+    """A Spark Connect server in front of `master`; its tasks run in `python`, which must have rmqha."""
 
     def __init__(self, folder: Path, python: str, master: str = "local[2]", **config: str) -> None:
         port = free_port()
@@ -132,19 +132,19 @@ class ConnectServer:
         self.process.kill()
 
 
-# Jars that Spark needs for s3a:, fetched once by Maven beside those of the real RocketMQ.
+# Jars that Spark needs for s3a:, fetched once by Maven and stored beside those of the real RocketMQ.
 
 
 @functools.cache
 def jars() -> list[Path]:
-    """The jars."""
+    """Return the jars."""
     pom = Path(__file__).parent / "java" / "spark" / "pom.xml"
     return sorted(real_rocketmq.fetched("spark-jars", pom).glob("*.jar"))
 
 
 @functools.cache
 def why_unavailable() -> str | None:
-    """Why they can't be had, None when they are there."""
+    """Return why they are unavailable, or None if they are there."""
     if not real_rocketmq.is_fetched("spark-jars") and shutil.which("mvn") is None:
         return "the jars for s3a: are missing, and so is mvn"
     try:

@@ -1,7 +1,7 @@
-"""Becomes a command, after what its process needs: `python start_as.py [--ctrl-c] [--end-with N] COMMAND...`.
+"""Prepares this process, then becomes a command: `python start_as.py [--ctrl-c] [--end-with N] COMMAND...`.
 
-A function that Popen calls between fork and exec would do the same within a copy of this whole process, in which the
-locks that other threads held stay held: such a child waited for ever once, for that of a log handler.
+A function that Popen calls between fork and exec would do the same in a copy of the whole test process, in which locks
+that other threads held stay locked. Such a child once waited forever for the lock of a log handler.
 """
 import ctypes
 import os
@@ -12,26 +12,26 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(number: int) -> None:
-    """From now on this process gets the signal `number` when the thread that made it ends."""
+    """Send this process the signal `number` when the thread that created it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def command(words: list, *, end_with: int = 0, ctrl_c: bool = False) -> list[str]:
-    """The command `words`, which ends with the thread that starts it, by signal `end_with`.
+    """Return the command `words`, which ends with the thread that starts it, by signal `end_with`.
 
-    Ctrl-C and the end of a terminal, which shells and nohup may have had ignored, are taken with `ctrl_c`.
+    With `ctrl_c` it handles Ctrl-C and the end of a terminal even if a shell or nohup had them ignored.
     """
     options = [*(["--ctrl-c"] if ctrl_c else []), *(["--end-with", str(int(end_with))] if end_with else [])]
     return [sys.executable, "-ISB", __file__, *options, *map(os.fspath, words)]
 
 
 def killed_with_parent(words: list) -> list[str]:
-    """The command of a server or a helper of a test, none of which may stay behind."""
+    """Return the command of a server or a helper of a test, none of which may remain."""
     return command(words, end_with=signal.SIGKILL)
 
 
 def main(words: list[str]) -> None:
-    """Set up, and become the command."""
+    """Prepare the process, and become the command."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     while words[0] in ("--ctrl-c", "--end-with"):
         if words.pop(0) == "--ctrl-c":

@@ -1,9 +1,10 @@
-"""An oracle for stores: a small reader of the 4.9 files written from the format alone, sharing no code with rmqha.
+"""An oracle for stores: a small reader of the 4.9 files, written from the format alone, which shares no code with
+rmqha.
 
-All integers are big-endian. A commit log record: 4 total size, 4 magic, 4 body CRC (and 0x7FFFFFFF), 4 queue id,
-4 flag, 8 queue offset, 8 physical offset, 4 system flag, 8 born time, born host (4 or 16 + 4), 8 store time, store host
+All integers are big-endian. A commit log record: 4 total size, 4 magic, 4 body CRC (and 0x7FFFFFFF), 4 queue id, 4
+flag, 8 queue offset, 8 physical offset, 4 system flag, 8 born time, born host (4 or 16 + 4), 8 store time, store host
 (4 or 16 + 4), 4 reconsume times, 8 prepared offset, 4 + n body, 1 + n topic, 2 + n properties. The last record of a
-file is a blank one: 4 rest of the file, 4 magic. A consume queue unit: 8 physical offset, 4 size, 8 tags code.
+file is a blank: 4 rest of the file, 4 magic. A consume queue unit: 8 physical offset, 4 size, 8 tags code.
 """
 import struct
 import zlib
@@ -19,7 +20,7 @@ BLANK_MAGIC = 0xCBD43194
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _HEAD = struct.Struct(">IIIiiqqiq")  # up to the born timestamp
 _UNIT = struct.Struct(">qiq")
-_FILLER = (0, 0x7FFFFFFF, 0)  # what a queue that begins above index 0 is filled up with
+_FILLER = (0, 0x7FFFFFFF, 0)  # the filler of a queue that begins above index 0
 _TRANSACTION_MASK, _PREPARED, _ROLLBACK = 0xC, 0x4, 0xC
 _BORN_IPV6, _STORE_IPV6 = 0x10, 0x20
 
@@ -28,7 +29,7 @@ QueueKey = tuple[str, int]
 
 @dataclass(frozen=True)
 class Record:
-    """One message as it lies in the log."""
+    """One message as it is stored in the log."""
 
     offset: int
     size: int
@@ -44,16 +45,16 @@ class Record:
 
 
 def segments(folder: Path) -> dict[int, Path]:
-    """Start offset -> file, in order; only names of 20 digits count."""
+    """Return start offset -> file, in order; only names of 20 digits count."""
     names = sorted(file.name for file in folder.glob("*") if len(file.name) == 20 and file.name.isdigit())
     return {int(name): folder / name for name in names}
 
 
 def walk(folder: Path, end: int | None = None, begin: int = 0) -> Iterator[Record]:
-    """Every record from the first file to the real end of the log; AssertionError where a file is missing.
+    """Yield every record from the first file to the real end of the log; AssertionError if a file is missing.
 
-    `end`: where the broker says that its log ends. The original leaves what lies behind it as it was, and a slave's log
-    may end within a record, the rest of which is on its way. `begin`: where the first record lies that is asked for.
+    `end`: the log's end according to the broker. The original does not change the bytes after it, and a slave's log
+    may end within a record, whose rest is in flight. `begin`: the place of the first requested record.
     """
     expected = None
     for start, file in segments(folder).items():
@@ -80,7 +81,7 @@ def walk(folder: Path, end: int | None = None, begin: int = 0) -> Iterator[Recor
 
 
 def record_at(data: bytes, at: int, start: int) -> Record:
-    """The record at `at` of `data`, which begins at `start` in the log; AssertionError if its size is not its own."""
+    """Return the record at `at` of `data`, which begins at `start` in the log; AssertionError if its size is wrong."""
     return _parse(data, at, start)
 
 
@@ -111,13 +112,13 @@ def _properties(text: str) -> dict[str, str]:
 
 
 def read_range(folder: Path, begin: int, end: int) -> bytes:
-    """The bytes of a log from `begin` to `end`, fewer where it ends before; AssertionError where a file is missing."""
+    """Return the bytes of a log from `begin` to `end`, fewer if it ends before; AssertionError if a file is missing."""
     parts, at = [], begin
     for start, file in segments(folder).items():
         size = file.stat().st_size
         if start + size <= at or at >= end:
             continue
-        assert start <= at, f"{folder}: there is no file for {at}"
+        assert start <= at, f"{folder}: file for offset {at} not found"
         with open(file, "rb") as log:
             log.seek(at - start)
             parts.append(log.read(end - at))
@@ -126,7 +127,7 @@ def read_range(folder: Path, begin: int, end: int) -> bytes:
 
 
 def log_end(folder: Path) -> int:
-    """The offset behind the last record (or behind the blank that closes a file); 0 for an empty log."""
+    """Return the offset after the last record (or after the blank that closes a file); 0 for an empty log."""
     files = segments(folder)
     if not files:
         return 0
@@ -151,7 +152,7 @@ def _end_in_file(data: bytes) -> int:
 
 
 def records_in(data: bytes) -> Iterator[Record]:
-    """The records of a pull's answer."""
+    """Yield the records of a pull's answer."""
     at = 0
     while at < len(data):
         yield _parse(data, at, 0)
@@ -159,7 +160,7 @@ def records_in(data: bytes) -> Iterator[Record]:
 
 
 def bytes_of(folder: Path, record: Record) -> bytes:
-    """What a log has in the place of `record`; less, or nothing, where it ends before."""
+    """Return the bytes of a log in the place of `record`; fewer, or none, if it ends before."""
     for start, file in segments(folder).items():
         if start <= record.offset < start + file.stat().st_size:
             return file.read_bytes()[record.offset - start:record.offset - start + record.size]
@@ -167,9 +168,10 @@ def bytes_of(folder: Path, record: Record) -> bytes:
 
 
 def compare_commit_logs(one: Path, other: Path, end: int | None = None) -> tuple[int, int]:
-    """Byte equality over the range that both logs hold; that range. AssertionError names the first differing offset.
+    """Check that the range that both logs hold is byte-identical; return that range. AssertionError names the first
+    difference.
 
-    `end`: where both brokers say that their logs end, see `walk`.
+    `end`: the end of both logs according to their brokers, see `walk`.
     """
     files, others = segments(one), segments(other)
     assert files and others, f"no commit log in {one if not files else other}"
@@ -191,7 +193,7 @@ def compare_commit_logs(one: Path, other: Path, end: int | None = None) -> tuple
 
 
 def queues_on_disk(store: Path) -> dict[QueueKey, Path]:
-    """(topic, queue id) -> folder of its consume queue; queues without a written unit are left out."""
+    """Return (topic, queue id) -> folder of its consume queue; queues without a written unit are left out."""
     found = {}
     for folder in sorted((store / "consumequeue").glob("*/*")):
         if folder.name.isdigit() and any(True for _ in units(folder)):
@@ -200,7 +202,7 @@ def queues_on_disk(store: Path) -> dict[QueueKey, Path]:
 
 
 def units(folder: Path) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """(index, (physical offset, size, tags code)) of each written unit of one queue; fillers are left out."""
+    """Yield (index, (physical offset, size, tags code)) of each written unit of one queue; fillers are left out."""
     for start, file in segments(folder).items():
         data = file.read_bytes()
         for at in range(0, len(data) - _UNIT.size + 1, _UNIT.size):
@@ -212,12 +214,13 @@ def units(folder: Path) -> Iterator[tuple[int, tuple[int, int, int]]]:
 
 
 def unit_count(store: Path) -> int:
-    """How many units all consume queues hold."""
+    """Return the number of units in all consume queues."""
     return sum(1 for folder in queues_on_disk(store).values() for _ in units(folder))
 
 
 def compare_consume_queues(one: Path, other: Path) -> int:
-    """The consume queues of two stores, file by file: same queues, same names, same bytes. The number of units."""
+    """Compare the consume queues of two stores, file by file: same queues, same names, same bytes. Return the number
+    of units."""
     queues, others = queues_on_disk(one), queues_on_disk(other)
     assert list(queues) == list(others), f"queues differ: {set(queues) ^ set(others)}"
     total = 0
@@ -227,7 +230,7 @@ def compare_consume_queues(one: Path, other: Path) -> int:
             a = files[start].read_bytes() if start in files else b""
             b = theirs[start].read_bytes() if start in theirs else b""
             if not a.strip(b"\0") and not b.strip(b"\0"):
-                continue  # made beforehand by one side, nothing in it yet
+                continue  # created in advance by one side, and still empty
             assert a == b, f"{key}: file {start:020d} differs: {_first_difference(start, a, b)}"
         total += sum(1 for _ in units(folder))
     return total
@@ -241,7 +244,7 @@ def _first_difference(start: int, a: bytes, b: bytes) -> str:
 
 
 def java_string_hash(text: str) -> int:
-    """Java's String.hashCode(): over UTF-16 units, as a signed 32-bit number."""
+    """Return Java's String.hashCode(): over UTF-16 units, as a signed 32-bit number."""
     data = text.encode("utf-16-be")
     value = 0
     for unit in struct.unpack(f">{len(data) // 2}H", data):
@@ -250,12 +253,13 @@ def java_string_hash(text: str) -> int:
 
 
 class RepeatedIndex(AssertionError):
-    """Two messages of one queue have the same place in it."""
+    """Raised if two messages of one queue have the same place in it."""
 
 
 def rebuild_consume_queues(commit_log: Path,
                            end: int | None = None) -> dict[QueueKey, dict[int, tuple[int, int, int]]]:
-    """What the consume queues must hold, from the log (up to `end`) alone: (topic, queue) -> index -> unit."""
+    """Return the expected contents of the consume queues, from the log (up to `end`) alone: (topic, queue) -> index
+    -> unit."""
     queues: dict[QueueKey, dict[int, tuple[int, int, int]]] = defaultdict(dict)
     for record in walk(commit_log, end):
         assert record.crc_ok, f"record at {record.offset}: the CRC of its body is wrong"
@@ -270,7 +274,8 @@ def rebuild_consume_queues(commit_log: Path,
 
 
 def tags_code(record: Record) -> int | None:
-    """Of a record's unit; None where it is a delivery time (delayed messages), which the log alone does not tell."""
+    """Return the tags code of a record's unit; None if it is a delivery time (delayed messages), which the log alone
+    does not contain."""
     if record.topic == SCHEDULE_TOPIC and "DELAY" in record.properties:
         return None
     tags = record.properties.get("TAGS", "")
@@ -278,14 +283,15 @@ def tags_code(record: Record) -> int | None:
 
 
 def wait_dispatched(store: Path) -> int:
-    """Check the consume queues of a broker that runs, as soon as they have a unit for each record. Their number."""
+    """Check the consume queues of a running broker as soon as they have a unit for each record. Return their number."""
     count = sum(map(len, rebuild_consume_queues(store / "commitlog").values()))
     wait_until(lambda: unit_count(store) >= count, 60_000, f"{count} units in {store}")
     return check_consume_queues(store)
 
 
 def check_consume_queues(store: Path, commit_log: Path | None = None) -> int:
-    """Hold the consume queues on disk against a rebuild from the log: all units, no gap, none more. Their number."""
+    """Compare the consume queues on disk with a rebuild from the log: all units, no gap, no further ones. Return
+    their number."""
     rebuilt = rebuild_consume_queues(commit_log or store / "commitlog")
     on_disk = queues_on_disk(store)
     assert set(on_disk) == set(rebuilt), f"queues in one only: {set(on_disk) ^ set(rebuilt)}"
@@ -306,9 +312,9 @@ _INDEX_ENTRY = struct.Struct(">iqii")
 
 
 def index_files(folder: Path) -> list[bytes]:
-    """The contents of the index files, oldest first; their names are the times at which they were made.
+    """Return the contents of the index files, oldest first; their names are the times of their creation.
 
-    A last file that is made but has no entry yet is left out.
+    A last file that is created but has no entry yet is left out.
     """
     contents = [file.read_bytes() for file in sorted(folder.glob("*"))]
     if contents and _INDEX_HEADER.unpack_from(contents[-1])[5] <= 1:
@@ -317,7 +323,7 @@ def index_files(folder: Path) -> list[bytes]:
 
 
 def compare_index_files(one: Path, other: Path, slots: int) -> int:
-    """The index files of two stores are the same bytes, in order. The number of entries."""
+    """Check that the index files of two stores have the same bytes, in order. Return the number of entries."""
     files, others = index_files(one / "index"), index_files(other / "index")
     assert len(files) == len(others), f"{len(files)} index files in {one}, {len(others)} in {other}"
     for number, (a, b) in enumerate(zip(files, others, strict=True)):

@@ -1,4 +1,4 @@
-"""Names are found wherever an object holds them; what was dropped is not."""
+"""Names are found wherever an object holds them; dropped names are not found."""
 import functools
 from collections import OrderedDict, deque
 from types import SimpleNamespace
@@ -47,8 +47,8 @@ HOLDERS = {
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_names_are_found_where_they_are_held_and_gone_when_dropped(holder, monkeypatch):
-    mark = f"kept by somebody as {holder}, number "
+def test_names_are_found_until_they_are_dropped(holder, monkeypatch):
+    mark = f"kept by another thread as {holder}, number "
     held = [HOLDERS[holder]([f"{mark}{number}" for number in range(7)])]
     assert len(names_kept(mark, held)) == 7 and not names_kept(mark)
     monkeypatch.setattr(mix_all, "_held_of_a_test", held, raising=False)

@@ -14,13 +14,13 @@ from tests.support.nodes import NamesrvNode
 from tests.support.sources import ROOT
 from tests.support.wait import Laps, begin_test, own_threads, wait_until
 
-# Commands forked from the warm process end, print and are signalled as others do.
+# Commands forked from the warm process end, print and handle signals like other commands.
 
 RMQHA = [sys.executable, "-m", "rmqha.tools.rmqha_command"]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def test_a_command_prints_and_ends_as_in_a_process_of_its_own(tmp_path):
+def test_command_prints_and_ends_as_in_a_separate_process(tmp_path):
     for arguments in (["--help"], ["no-such-command"], ["ps", "-o", "json"], ["config", "explain", "--help"]):
         env = {**ENV, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
         own = subprocess.run([*RMQHA, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -28,7 +28,7 @@ def test_a_command_prints_and_ends_as_in_a_process_of_its_own(tmp_path):
         assert (forked.returncode, forked.stdout, forked.stderr) == (own.returncode, own.stdout, own.stderr)
 
 
-def test_a_server_runs_in_its_folder_with_its_environment_until_it_is_told_to_end(tmp_path, nodes):
+def test_server_runs_in_its_folder_with_its_environment_until_it_is_terminated(tmp_path, nodes):
     node = NamesrvNode("rmqha", tmp_path / "home")
     nodes.append(node)
     node.start()
@@ -46,7 +46,7 @@ def test_a_server_runs_in_its_folder_with_its_environment_until_it_is_told_to_en
     assert node.process.returncode == -signal.SIGKILL == node.process.wait(0)
 
 
-def test_several_threads_start_commands_side_by_side(tmp_path):
+def test_several_threads_start_commands_in_parallel(tmp_path):
     codes = []
     threads = [threading.Thread(target=lambda: codes.append(warm.run([*RMQHA, "--version"], ENV, tmp_path).stdout))
                for _ in range(8)]
@@ -57,7 +57,7 @@ def test_several_threads_start_commands_side_by_side(tmp_path):
     assert len(codes) == 8 and len(set(codes)) == 1 and codes[0]
 
 
-def test_they_end_with_the_process_that_started_them(tmp_path):
+def test_commands_end_with_the_process_that_started_them(tmp_path):
     code = f"""
 import os, sys
 from pathlib import Path
@@ -77,15 +77,15 @@ os.kill(os.getpid(), 9)
     (RMQHA, {"PYTHONPATH": "/elsewhere"}), (RMQHA, {"PYTHONDEVMODE": "1"}), (RMQHA, {"MALLOC_ARENA_MAX": "1"}),
     (RMQHA, {"LD_PRELOAD": "/x.so"}), (RMQHA, {"rocketmq_broker_multiPathSplitter": ";"}),
     (RMQHA, {"JAVA_OPT": "-Drocketmq.serialize.type=ROCKETMQ"})])
-def test_what_is_about_starting_is_started(command, env):
+def test_commands_about_starting_are_not_forked(command, env):
     assert not warm.can_be_warm(command, {**ENV, **env})
     assert warm.can_be_warm(RMQHA, {**ENV, "HOME": "/x", "ROCKETMQ_HOME": "/y", "TZ": "Asia/Kolkata"})
 
 
-# What processes of tests get before they become their commands.
+# Setup of processes of tests before they become their commands.
 
 
-def test_it_ends_with_the_thread_that_started_it():
+def test_command_ends_with_the_thread_that_started_it():
     made = []
     thread = threading.Thread(target=lambda: made.append(subprocess.Popen(start_as.killed_with_parent(
         ["sh", "-c", "echo begun; exec sleep 600"]), stdout=subprocess.PIPE, text=True)) or made[0].stdout.readline())
@@ -95,7 +95,7 @@ def test_it_ends_with_the_thread_that_started_it():
         assert process.wait(240) == -signal.SIGKILL
 
 
-def test_interrupts_are_taken_where_they_were_ignored():
+def test_interrupts_are_handled_even_if_they_were_ignored():
     show = [sys.executable, "-c", "import signal; print([signal.getsignal(one) == default for one, default in ("
             "(signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL))])"]
     ignored = ["sh", "-c", "trap '' INT HUP; exec \"$@\"", "sh"]
@@ -105,9 +105,10 @@ def test_interrupts_are_taken_where_they_were_ignored():
     assert (plain, with_ctrl_c) == ("[False, False]\n", "[True, True]\n")
 
 
-def test_a_command_that_is_missing_is_named():
+def test_missing_command_is_named():
     done = subprocess.run(start_as.command(["no-such-command", "x"]), capture_output=True, text=True, check=False,
-                          env={"PATH": "/usr/bin:/bin"})  # a folder that may not be read makes another error
+                          # A folder that may not be read causes another error.
+                          env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stderr) == (1, "no-such-command: No such file or directory\n")
 
 
@@ -117,7 +118,7 @@ BUSY_S = 0.5
 BUSY = f"import time\nwhile time.process_time() < {BUSY_S}: pass\nprint('done', flush=True)\ninput()"
 
 
-def test_a_child_that_runs_and_one_that_ended_are_counted_once():
+def test_running_and_ended_children_are_counted_once():
     laps = Laps()
     with subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout.readline() == b"done\n"
@@ -125,7 +126,7 @@ def test_a_child_that_runs_and_one_that_ended_are_counted_once():
         child.communicate(b"\n")
     ended = laps.lap()
     assert running > BUSY_S - 0.1
-    assert ended < running  # what it took before is not counted again
+    assert ended < running  # earlier time is not counted again
 
 
 def test_own_work_is_counted():
@@ -137,7 +138,7 @@ def test_own_work_is_counted():
     wait_until(has_worked, 120_000, "a tenth of a second of CPU")
 
 
-# Whose threads a test counts.
+# The threads that count as a test's own.
 
 
 def _started(body, name):
@@ -147,7 +148,7 @@ def _started(body, name):
 
 
 def _starter(may_start, may_end):
-    """A thread that starts another when it may: (it, what it has started)."""
+    """Return a thread that starts another when it may: (it, what it has started)."""
     born = []
 
     def body():
@@ -156,19 +157,19 @@ def _starter(may_start, may_end):
     return _started(body, "parent"), born
 
 
-def test_threads_of_the_test_and_theirs_are_its_own():
+def test_threads_of_the_test_and_their_threads_are_its_own():
     may_start, may_end = threading.Event(), threading.Event()
     parent, born = _starter(may_start, may_end)
     assert own_threads() == {parent}
     may_start.set()
     parent.join(240)
-    assert own_threads() == set(born) and len(born) == 1  # though who has started it is gone
+    assert own_threads() == set(born) and len(born) == 1  # although their starter has ended
     may_end.set()
     born[0].join(240)
     assert not own_threads()
 
 
-def test_threads_of_an_earlier_test_and_theirs_are_not():
+def test_threads_of_an_earlier_test_are_not_its_own():
     may_start, may_end = threading.Event(), threading.Event()
     parent, born = _starter(may_start, may_end)
     begin_test()
@@ -179,12 +180,12 @@ def test_threads_of_an_earlier_test_and_theirs_are_not():
     born[0].join(240)
 
 
-# Ports for servers of tests: none is promised twice within a short while.
+# Ports for servers of tests: none is promised twice within a short time.
 
 
 @pytest.fixture
 def few(monkeypatch):
-    """This process has 40 ports, none of which it has given yet."""
+    """Give this process 40 ports, none of which is taken yet."""
     lowest = ports.free_block(above=39)
     monkeypatch.setattr(ports, "_range", [lowest, lowest + 40])
     monkeypatch.setattr(ports, "_taken", {})
@@ -192,7 +193,7 @@ def few(monkeypatch):
 
 
 @pytest.mark.usefixtures("few")
-def test_ports_are_given_again_when_there_are_no_others_the_oldest_first(few):
+def test_oldest_ports_are_taken_again_when_there_are_no_others(few):
     given = [ports.free_port() for _ in range(30)]
     assert len(set(given)) == 30 and set(given) <= set(few)
     for _ in range(200):
@@ -201,19 +202,19 @@ def test_ports_are_given_again_when_there_are_no_others_the_oldest_first(few):
 
 
 @pytest.mark.usefixtures("few")
-def test_what_listens_is_not_given(few):
+def test_port_in_use_is_not_taken(few):
     with socket.create_server(("127.0.0.1", few[7])):
         assert few[7] not in {ports.free_port() for _ in range(120)}
 
 
 @pytest.mark.usefixtures("few")
-def test_a_block_has_room_around_its_port(few):
+def test_block_has_free_ports_around_its_port(few):
     blocks = [ports.free_broker_port() for _ in range(4)]
     assert len({port + step for port in blocks for step in (-2, -1, 0, 1)}) == 16
 
 
 @pytest.mark.usefixtures("few")
-def test_a_range_that_is_full_is_named(few):
+def test_full_range_is_named_in_the_error(few):
     with pytest.raises(AssertionError, match=f"no free ports from {few[0]} to {few[-1] + 1}"):
         listening = []
         try:

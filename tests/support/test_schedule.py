@@ -1,4 +1,4 @@
-"""Which test files run, in which order, tier and form."""
+"""The order in which test files run, the files that are loaded, their tiers and their compiled form."""
 import itertools
 import os
 import subprocess
@@ -18,24 +18,24 @@ from tests.support.sources import ROOT
 
 @pytest.fixture
 def some_noted(monkeypatch):
-    """Two files of a folder that stays together, one between them in length."""
+    """Note two files of a folder that stays together, and one with a length between theirs."""
     took = {"tests/b.py": Took(9, 9), "tests/pipeline/x.py": Took(5, 1), "tests/pipeline/y.py": Took(6, 4)}
     monkeypatch.setattr(schedule, "noted", lambda: took)
 
 
-def test_every_noted_file_is_there():
+def test_every_noted_file_exists():
     assert schedule.noted() and [path for path in schedule.noted() if not (ROOT / path).is_file()] == []
 
 
-def test_the_longest_unit_comes_first_and_stays_in_order(some_noted):
+def test_longest_unit_is_first_and_keeps_its_order(some_noted):
     names = ["tests/a.py::one", "tests/b.py::one", "tests/b.py::two", "tests/c.py::one", "tests/pipeline/x.py::one",
              "tests/pipeline/y.py::one"]
     ordered = [item.nodeid for item in schedule.longest_first([SimpleNamespace(nodeid=name) for name in names])]
     assert ordered == [*names[4:], *names[1:3], names[0], names[3]]
 
 
-def test_files_that_wait_are_spread_among_those_that_compute(monkeypatch):
-    """The longest of both first; where a quarter of the one kind has come, about a quarter of the other has."""
+def test_waiting_files_are_spread_among_computing_ones(monkeypatch):
+    """The longest of both kinds are first; after a quarter of one kind, about a quarter of the other has run."""
     waiting = {f"tests/w{number}.py": Took(40 - number, 3) for number in range(4)}
     computing = {f"tests/c{number:02}.py": Took(20 - number, 19) for number in range(12)}
     monkeypatch.setattr(schedule, "noted", lambda: dict(sorted((waiting | computing).items())))
@@ -46,20 +46,20 @@ def test_files_that_wait_are_spread_among_those_that_compute(monkeypatch):
     assert [order.index(name) for name in ("w0", "w1", "w2", "w3", "short")] == [0, 4, 7, 12, 16]
 
 
-def test_a_seed_draws_an_order_of_units_and_of_the_tests_in_each(some_noted):
+def test_seed_draws_an_order_of_units_and_of_the_tests_in_each(some_noted):
     items = [SimpleNamespace(nodeid=f"tests/{file}.py::{name}") for file in ("a", "b", "pipeline/x", "pipeline/y")
              for name in ("one", "two", "three")]
     orders = [[item.nodeid for item in schedule.shuffled(items[::step], seed)]
               for seed in map(str, range(40)) for step in (1, -1)]
-    assert orders[::2] == orders[1::2], "the order of the collection is no part of it"
+    assert orders[::2] == orders[1::2], "the order depends on the collection"
     for order in orders:
         units = [schedule.unit(schedule.path_of(name)) for name in order]
         assert sorted(order) == sorted(item.nodeid for item in items)
-        assert [unit for unit, _ in itertools.groupby(units)] == list(dict.fromkeys(units)), "units stay together"
+        assert [unit for unit, _ in itertools.groupby(units)] == list(dict.fromkeys(units)), "a unit is split"
     assert len({tuple(order) for order in orders}) > 30
 
 
-def test_what_is_noted_is_read_again(monkeypatch, tmp_path):
+def test_noted_times_are_read_again(monkeypatch, tmp_path):
     monkeypatch.setattr(schedule, "FILE", tmp_path / "durations.txt")
     seconds = {"tests/a.py": 5.2, "tests/b.py": schedule.LEAST_S - 0.1, "tests/c.py": 70.0}
     schedule.write(seconds, Counter({"tests/c.py": 9}))
@@ -67,7 +67,7 @@ def test_what_is_noted_is_read_again(monkeypatch, tmp_path):
         ("tests/c.py", Took(70.0, 9.0)), ("tests/a.py", Took(5.0, 0.0))]
 
 
-# Which files a -k expression loads.
+# The files that a -k expression loads.
 
 
 @pytest.mark.parametrize("expression, path, text, may", [
@@ -76,11 +76,11 @@ def test_what_is_noted_is_read_again(monkeypatch, tmp_path):
     ("one and two", "tests/x.py", "two", True), ("not one", "tests/x.py", "", True),
     ("(one or not two)", "tests/x.py", "", True), ("", "tests/x.py", "", True),
     ("rmqha-java5", "tests/x.py", '("rmqha", "java5")', True), ("rmqha-java5", "tests/x.py", '("rmqha",)', False)])
-def test_a_file_is_loaded_when_a_word_may_be_met(expression, path, text, may):
+def test_file_is_loaded_when_a_word_may_match(expression, path, text, may):
     assert schedule.may_match(expression, path, text) is may
 
 
-def test_a_word_that_no_file_has_leaves_nothing_out():
+def test_word_that_no_file_has_leaves_nothing_out():
     files = [ROOT / "tests" / "support" / "test_schedule.py", ROOT / "tests" / "test_tidy.py"]
     nowhere = "nobody" + "writes" + "this"
     assert not any(schedule.is_left_out(nowhere, file, ROOT) for file in files)
@@ -90,7 +90,7 @@ def test_a_word_that_no_file_has_leaves_nothing_out():
 # Test files are compiled once for all processes that load them.
 
 
-@pytest.mark.skipif(sys.dont_write_bytecode, reason="nothing is kept of what is compiled")
+@pytest.mark.skipif(sys.dont_write_bytecode, reason="bytecode is not written")
 def test_files_are_rewritten_once_and_again_when_they_change(tmp_path, monkeypatch):
     monkeypatch.setattr(schedule, "_FEW", 2)
     files = [tmp_path / f"test_{name}.py" for name in ("one", "two", "three", "wrong")]
@@ -105,12 +105,12 @@ def test_files_are_rewritten_once_and_again_when_they_change(tmp_path, monkeypat
     assert rewrite(tmp_path, files, 2) == 2
 
 
-def test_without_bytecode_nothing_is_done_in_advance(tmp_path, monkeypatch):
+def test_nothing_is_compiled_in_advance_without_bytecode(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert rewrite(tmp_path, [tmp_path / f"test_{number}.py" for number in range(30)], 2) == 0
 
 
-# Which tests run in which tier.
+# The tests that run in each tier.
 
 JAVA, SPARK, TIMEOUT = (getattr(pytest.mark, name).mark for name in ("java", "spark", "timeout"))
 
@@ -121,26 +121,26 @@ JAVA, SPARK, TIMEOUT = (getattr(pytest.mark, name).mark for name in ("java", "sp
     ("tests/a.py", [], ["java_driver"], "all"), ("tests/pipeline/a.py", [], [], "all"),
     ("tests/pipelines.py", [], [], "basic"), ("tests/a.py", [tiers.in_all.mark], [], "all"),
     ("tests/a.py", [tiers.in_long.mark], [], "long"), ("tests/pipeline/a.py", [tiers.in_long.mark, JAVA], [], "long")])
-def test_the_highest_tier_that_anything_names_counts(path, marks, fixtures, tier):
+def test_highest_named_tier_counts(path, marks, fixtures, tier):
     assert tiers.tier_of(path, marks, fixtures) == tier
 
 
 @pytest.mark.parametrize("chosen, least, run", [
     ("basic", "basic", ["basic"]), ("all", "basic", ["basic", "all"]), ("long", "basic", ["basic", "all", "long"]),
     ("all", "all", ["all"]), ("long", "all", ["all", "long"])])
-def test_tiers_below_run_too_unless_they_have_run(monkeypatch, chosen, least, run):
+def test_lower_tiers_run_too_unless_they_have_run(monkeypatch, chosen, least, run):
     monkeypatch.setenv(tiers.VARIABLE, chosen)
     monkeypatch.setenv(tiers.LEAST_VARIABLE, least)
     assert [tier for tier in tiers.TIERS if tiers.runs(tier)] == run
 
 
-def test_a_tier_without_a_size_has_that_of_the_one_below(monkeypatch):
+def test_tier_without_a_size_has_that_of_the_next_lower_one(monkeypatch):
     for chosen, sizes in (("basic", (1, 1, 1)), ("all", (1, 2, 1)), ("long", (1, 2, 3))):
         monkeypatch.setenv(tiers.VARIABLE, chosen)
         assert (tiers.pick(1), tiers.pick(1, all=2), tiers.pick(1, long=3)) == sizes
 
 
-def test_a_wrong_name_of_a_tier_is_told(monkeypatch):
+def test_invalid_name_of_a_tier_is_reported(monkeypatch):
     monkeypatch.setenv(tiers.VARIABLE, "quick")
     with pytest.raises(pytest.UsageError, match="RMQHA_TEST_TIER=quick: one of basic, all, long"):
         tiers.choose(False)
@@ -159,7 +159,7 @@ PLUGIN = "from tests.conftest import pytest_collection_modifyitems, pytest_confi
 
 @pytest.fixture
 def folder(tmp_path):
-    """A project with a test file of each kind."""
+    """Create a project with a test file of each kind."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "setup.cfg").write_text("[tool:pytest]\ntestpaths = tests\nmarkers =\n    java\n    tier(name)\n")
     (tmp_path / "tests" / "conftest.py").write_text(PLUGIN)
@@ -176,7 +176,7 @@ def collected(folder, *arguments, **variables):
     return {line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line}, done
 
 
-def test_a_run_collects_the_tier_and_loads_nothing_in_vain(folder):
+def test_run_collects_its_tier_and_loads_only_the_files_that_it_needs(folder):
     names, done = collected(folder)
     assert names == {"test_basic", "test_beside"} and done.returncode == 0, done.stdout
     for file in ("java", "long"):

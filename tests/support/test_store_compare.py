@@ -1,4 +1,4 @@
-"""The oracle itself: it takes a right store, and says where a wrong one is wrong."""
+"""The oracle itself: it accepts a correct store, and names the place of a fault."""
 import struct
 import zlib
 from pathlib import Path
@@ -22,7 +22,7 @@ def record(offset: int, queue_offset: int, body: bytes) -> bytes:
 
 
 def write_store(folder: Path, count: int = 20) -> Path:
-    """A store of `count` messages in one queue: files of 1,000 bytes, the consume queue in files of 5 units."""
+    """Write a store of `count` messages in one queue: files of 1,000 bytes, the consume queue in files of 5 units."""
     log, at, queue = bytearray(), 0, bytearray()
     for index in range(count):
         one = record(at, index, b"x" * (10 + index))
@@ -113,7 +113,7 @@ def test_lost_unit_and_lost_queue_are_named(stores):
         store_compare.compare_consume_queues(one, other)
 
 
-def test_a_record_of_which_a_slave_has_a_part_is_not_read(tmp_path):
+def test_partial_record_of_a_slave_is_not_read(tmp_path):
     log = write_store(tmp_path / "slave") / "commitlog"
     records = list(store_compare.walk(log))
     part = records[3]
@@ -121,6 +121,6 @@ def test_a_record_of_which_a_slave_has_a_part_is_not_read(tmp_path):
     data = bytearray(file.read_bytes())
     for size in range(1, part.size):
         end = part.offset + size
-        for behind in (bytes(FILE_SIZE), bytes(data)):  # nothing, or what was there before
+        for behind in (bytes(FILE_SIZE), bytes(data)):  # nothing, or the previous bytes
             file.write_bytes(bytes(data[:end]) + behind[end:FILE_SIZE])
             assert list(store_compare.walk(log, end)) == records[:3]

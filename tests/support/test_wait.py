@@ -10,11 +10,11 @@ from tests.support import wait
 from tests.support.patience import DEADLINES, _waiting, be_patient, command, patient
 from tests.support.sources import ROOT, modules
 
-# Waiting for facts: what counts as waited for.
+# Waiting for facts: which time counts.
 
 
 class Clock:
-    """Stands for the module time: each sleep takes what comes next, the last one again and again."""
+    """Replaces the module time: each sleep takes the next given time, the last one repeatedly."""
 
     def __init__(self, *sleeps_s):
         self.now_s, self.looks, self._sleeps_s = 50.0, 0, list(sleeps_s)
@@ -48,7 +48,7 @@ def test_stolen_time_counts_four_times(monkeypatch):
     assert wait.wait_until(lambda: "its value") == "its value"
 
 
-def test_what_is_over_too_soon_did_not_last(monkeypatch):
+def test_lasting_fails_if_the_block_ends_too_soon(monkeypatch):
     clock = Clock(0.4)
     monkeypatch.setattr(wait, "time", clock)
     with pytest.raises(AssertionError, match="over after 0.400 s, not after 0.5 s at least"), wait.lasting(0.5):
@@ -58,18 +58,18 @@ def test_what_is_over_too_soon_did_not_last(monkeypatch):
         clock.sleep(1)
 
 
-# Requests of tests wait, and so do servers of theirs; those of a test about times do not.
+# Requests of tests and their servers wait; those of a test about times do not.
 
 
 @pytest.mark.parametrize("is_patient, asked_ms, waited_ms", [
     (True, 3000, 120_000), (True, 1000, 120_000), (True, 999, 999), (True, 600_000, 600_000), (False, 3000, 3000)])
-def test_a_time_that_no_test_has_set_is_a_long_one(is_patient, asked_ms, waited_ms):
+def test_timeout_that_no_test_has_set_is_long(is_patient, asked_ms, waited_ms):
     be_patient(is_patient)
     assert _waiting(lambda *given: given)("client", "address", "request", asked_ms, "more") == (
         "client", "address", "request", waited_ms, "more")
 
 
-def test_clients_wait():
+def test_requests_of_clients_wait():
     be_patient()
     be_patient()
     assert RemotingClient.invoke_sync.waits and RemotingClient.invoke_async.waits
@@ -91,7 +91,7 @@ def test_two_minutes_in_each_unit():
 
 
 @pytest.mark.parametrize("name, constant", DEADLINES)
-def test_a_deadline_is_read_each_time(name, constant):
+def test_deadline_is_read_each_time(name, constant):
     functions = [node for node in ast.walk(modules()[name.replace(".", "/") + ".py"])
                  if isinstance(node, ast.FunctionDef)]
     inside = [each for node in functions for part in node.body for each in ast.walk(part)]
@@ -109,7 +109,7 @@ print(__name__, sys.argv[1:], RemotingClient.invoke_sync.waits)
 
 
 @pytest.mark.parametrize("how", ["code", "file", "module"])
-def test_a_client_in_a_process_of_its_own_waits(how, tmp_path):
+def test_requests_of_a_client_in_a_separate_process_wait(how, tmp_path):
     (tmp_path / "beside.py").write_text("")
     (tmp_path / "program.py").write_text(CODE + ("import beside" if how == "file" else ""))
     words = {"code": ["-c", CODE], "file": [tmp_path / "program.py"], "module": ["-m", "program"]}[how]
@@ -119,6 +119,6 @@ def test_a_client_in_a_process_of_its_own_waits(how, tmp_path):
     assert (done.stdout, done.stderr, done.returncode) == ("__main__ ['-c', '1'] True\n", "", 0)
 
 
-def test_how_a_client_ends_is_how_its_process_ends():
+def test_process_ends_with_the_exit_code_of_its_client():
     done = subprocess.run(command(["-c", "raise SystemExit(7)"]), cwd=ROOT, timeout=600)
     assert done.returncode == 7

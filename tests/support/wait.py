@@ -21,8 +21,8 @@ _STOLEN = 8  # its place in the line of /proc/stat
 def wait_until(predicate: Callable[[], object], timeout_ms: int = 240_000, what: str = "") -> object:
     """Poll `predicate` until it is true and return its value; AssertionError after `timeout_ms`.
 
-    A machine whose cores are given to others now and then has longer: four times what it had to do without. So has
-    one that stands still: a pause of this process, in which it did nothing at all, does not count.
+    Time that the hypervisor takes from the cores extends the limit by four times as much. A pause in which this
+    process did not run at all does not count.
     """
     begin, stolen_s, paused_s = time.monotonic(), _stolen_s(), 0.0
     while True:
@@ -39,29 +39,29 @@ def wait_until(predicate: Callable[[], object], timeout_ms: int = 240_000, what:
 
 
 def stays(fact: Callable[[], object], for_ms: int, what: str = "") -> None:
-    """Look at `fact` for so long: AssertionError as soon as it is false. For what must not happen; a machine that is
-    busy looks less often, and finds no fault where there is none.
-    """
+    """Check `fact` for `for_ms`: AssertionError as soon as it is false. For events that must not happen; a busy
+    machine checks less often, and finds no fault where there is none."""
     end = time.monotonic() + for_ms / 1000
     while True:
         is_last = time.monotonic() >= end
-        assert fact(), f"it did not stay: {what or fact}"
+        assert fact(), f"no longer true: {what or fact}"
         if is_last:
             return
         time.sleep(_STEP_S)
 
 
 def at_least(seconds: float) -> None:
-    """Let time pass that what is tested counts itself: a time-out of a server's that has to run out, a clock in
-    milliseconds that has to go on. That more passes may not matter to the test."""
+    """Let time pass that the tested code measures itself: a server's timeout that has to expire, a clock in
+    milliseconds that has to advance. More time must not matter to the test."""
     time.sleep(seconds)
 
 
 @contextmanager
 def lasting(seconds: float) -> Iterator[None]:
-    """The block takes at least so long: AssertionError if it is over sooner.
+    """Check that the block takes at least this long: AssertionError if it ends sooner.
 
-    The block holds what starts the time and what ends it, so that a pause anywhere makes it longer only.
+    The block includes the code that starts the time and the code that ends it, so that a pause anywhere only makes it
+    longer.
     """
     begin = time.monotonic()
     yield
@@ -70,7 +70,8 @@ def lasting(seconds: float) -> Iterator[None]:
 
 
 def _stolen_s() -> float:
-    """Seconds that the hypervisor has kept from each core since the machine started; 0 where nobody counts."""
+    """Return the seconds that the hypervisor has kept from each core since the machine started; 0 if they are not
+    counted."""
     try:
         fields = Path("/proc/stat").read_text("ascii").split("\n", 1)[0].split()
         return int(fields[_STOLEN]) / _TICKS_S / (os.cpu_count() or 1)
@@ -78,11 +79,11 @@ def _stolen_s() -> float:
         return 0.0
 
 
-# The threads that the running test has started, not those that an earlier test or a shared server starts beside it.
+# The threads that the running test has started, but not those that an earlier test or a shared server starts meanwhile.
 #
-#     note_starts() --> every start: thread -> (number, who started it)
+#     note_starts() --> every start: thread -> (number, the thread that started it)
 #     begin_test()      numbers from here on are the test's
-#     own_threads() --> alive, of the test's numbers, and the line of starters ends at the main thread
+#     own_threads() --> alive, with one of the test's numbers, and a chain of starters that ends at the main thread
 
 
 class _Start(NamedTuple):
@@ -96,7 +97,7 @@ _first = 0
 
 
 def note_starts() -> None:
-    """From now on, note who starts a thread."""
+    """Record the starter of each thread from now on."""
     start = threading.Thread.start
 
     def noted(thread: threading.Thread) -> None:
@@ -106,18 +107,18 @@ def note_starts() -> None:
 
 
 def begin_test() -> None:
-    """Threads that were started before are not the test's, nor are those that they start."""
+    """Begin a test: threads that were started before are not the test's, nor are those that they start."""
     global _first
     _first = next(_numbers)
 
 
 def own_threads() -> set[threading.Thread]:
-    """Those that run."""
+    """Return the test's threads that run."""
     return {thread for thread in threading.enumerate() if _is_own(thread)}
 
 
 def running_clients() -> set[threading.Thread]:
-    """One thread of each client instance that is not shut down."""
+    """Return one thread of each client instance that is not shut down."""
     return {thread for thread in threading.enumerate() if thread.name == "MQClientFactoryScheduledThread"}
 
 
@@ -127,13 +128,13 @@ def _is_own(thread: threading.Thread) -> bool:
         start.by is threading.main_thread() or _is_own(start.by))
 
 
-# The CPU that this process took, with the processes that it started.
+# The CPU that this process and the processes that it started have used.
 
 
 def used_s() -> float:
-    """User and system time in seconds: of this process, of children that ended, of descendants that run.
+    """Return user and system seconds of this process, of children that have ended, and of running descendants.
 
-    A process that left its parent counts until then only.
+    A process that leaves its parent counts only until then.
     """
     own = os.times()
     used = own.user + own.system + own.children_user + own.children_system
@@ -145,13 +146,13 @@ def used_s() -> float:
 
 
 class Laps:
-    """The CPU between two looks: what a test file took, when one looks at the end of each."""
+    """The CPU time between two samples: the cost of a test file, if a sample is taken at the end of each."""
 
     def __init__(self) -> None:
         self._before = used_s()
 
     def lap(self) -> float:
-        """Seconds since the last look, 0 at least."""
+        """Return the CPU seconds since the last sample, at least 0."""
         now = used_s()
         took, self._before = max(0.0, now - self._before), now
         return took

@@ -3,8 +3,8 @@
     a test's process --module, arguments, environment, folder; its output, a pipe--> warm process --fork--> the command
                      <-- the pipe: process id, at last the exit status ------------
 
-The warm process serves this one, one request at a time, and ends with it; its children end with it. A command that is
-about starting (its own environment, its time, the interpreter's options) is started as ever: see `can_be_warm`.
+The warm process serves this process, one request at a time, and ends with it; its children end with it. A command that
+is about starting (its environment, its time, the interpreter's options) is started normally: see `can_be_warm`.
 """
 import contextlib
 import gc
@@ -31,7 +31,7 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 MODULES = (
     "rmqha.namesrv.namesrv_startup", "rmqha.broker.broker_startup", "rmqha.controller.controller_startup",
     "rmqha.tools.rmqha_command", "rmqha.tools.command.mq_admin_startup")
-# What the interpreter, the C library or a module of ours looks at when it is loaded.
+# Variables that the interpreter, the C library or a module of ours reads when it is loaded.
 _READ_AT_START = re.compile("PYTHON|LD_|MALLOC_|GLIBC_|JAVA|rocketmq[._]|ROCKETMQ_(?!HOME)")
 _SAME_EITHER_WAY = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONSAFEPATH", "PYTHONDONTWRITEBYTECODE"}
 _REQUEST_BYTES = 1 << 20
@@ -43,13 +43,14 @@ _is_off = False
 
 
 def switch_off() -> None:
-    """Start each server as its users do from now on: for measurements, of which the start and the memory are a part."""
+    """Start each server as its users do from now on: for measurements that include the start and the memory."""
     global _is_off
     _is_off = True
 
 
 def can_be_warm(command: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Whether a fork does the same as the command: `python -m MODULE ...` of this checkout, this interpreter."""
+    """Return whether a fork does the same as the command: `python -m MODULE ...` of this checkout with this
+    interpreter."""
     if _is_off or tuple(command[:2]) != (sys.executable, "-m") or command[2] not in MODULES:
         return False
     if _ROOT not in env.get("PYTHONPATH", _ROOT).split(os.pathsep)[:1]:
@@ -59,7 +60,7 @@ def can_be_warm(command: Sequence[str], env: Mapping[str, str]) -> bool:
 
 
 class WarmProcess:
-    """One command that runs; the part of subprocess.Popen's face that tests use."""
+    """One running command, with the part of subprocess.Popen's interface that tests use."""
 
     def __init__(self, pipe: socket.socket, args: Sequence[str]) -> None:
         self.args = args
@@ -71,38 +72,39 @@ class WarmProcess:
             raise RuntimeError("the warm process has ended")
 
     def poll(self) -> int | None:
-        """The exit status, None while it runs."""
+        """Return the exit status, or None while it runs."""
         return self._look(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end; subprocess.TimeoutExpired when it does not come in time."""
+        """Wait for the end; subprocess.TimeoutExpired if it does not end in time."""
         code = self._look(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(list(self.args), timeout or 0.0)
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send it, unless the process has ended."""
+        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def _look(self, timeout: float | None) -> int | None:
         with self._lock:
             if self.returncode is None:
-                poller = select.poll()  # select() takes no descriptor above 1,023
+                poller = select.poll()  # select() accepts no descriptor above 1,023
                 poller.register(self._pipe, select.POLLIN)
                 if poller.poll(None if timeout is None else timeout * 1000):
                     said = self._pipe.recv(64)
                     self._pipe.recv(64)  # its end: the process is reaped
-                    self.returncode = int(said) if said else -signal.SIGKILL  # the warm process was ended, and all
+                    # Without a status the warm process was ended, and its children with it.
+                    self.returncode = int(said) if said else -signal.SIGKILL
                     self._pipe.close()
             return self.returncode
 
@@ -111,7 +113,7 @@ class _Warm:
     """The warm process of this process."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()  # a fork of this process makes its own
+        self.pid = os.getpid()  # a fork of this process starts its own
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         env = {**os.environ, "PYTHONPATH": _ROOT, "PYTHONUNBUFFERED": "1"}
@@ -139,8 +141,8 @@ _warm: _Warm | None = None
 
 def start(command: Sequence[str], env: Mapping[str, str], folder: Path, out: int, err: int,
           end_with: int = signal.SIGKILL) -> WarmProcess:
-    """Start a command that `can_be_warm` in a session of its own, with its output to the descriptors `out` and `err`,
-    and nothing to read. It gets the signal `end_with` (0: none) when this process ends."""
+    """Start a command for which `can_be_warm` is true, in its own session, with output to the descriptors `out` and
+    `err` and no input. It gets the signal `end_with` (0: none) when this process ends."""
     global _warm
     with _lock:
         if _warm is None or _warm.pid != os.getpid() or not _warm.is_alive:
@@ -150,7 +152,7 @@ def start(command: Sequence[str], env: Mapping[str, str], folder: Path, out: int
 
 def run(command: Sequence[str], env: Mapping[str, str], folder: Path,
         timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run a command that `can_be_warm` to its end, as subprocess.run does with text that is captured."""
+    """Run a command for which `can_be_warm` is true to its end, as subprocess.run does with captured text."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = start(command, env, folder, out.fileno(), err.fileno())
         try:
@@ -163,7 +165,7 @@ def run(command: Sequence[str], env: Mapping[str, str], folder: Path,
 
 
 def _serve(control: socket.socket, parent: int) -> list[str]:
-    """Fork for each request until the parent is gone. Returns in the children: the module and its arguments."""
+    """Fork for each request until the parent has ended. Returns in the children: the module and its arguments."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(woken, False)
@@ -203,7 +205,8 @@ def _serve(control: socket.socket, parent: int) -> list[str]:
 
 
 def _tell_ends(pipes: dict[int, socket.socket]) -> None:
-    """Say how children ended before they are reaped: until then nobody else can have their process id."""
+    """Report the exit statuses of children before they are reaped: until then no other process can have their
+    process ids."""
     while pipes:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
@@ -215,17 +218,17 @@ def _tell_ends(pipes: dict[int, socket.socket]) -> None:
 
 
 def _say(pipe: socket.socket, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody has kept it
+    with contextlib.suppress(BrokenPipeError):  # nothing reads it
         pipe.send(b"%d" % number)
 
 
 def _end() -> NoReturn:
-    """End, and with this process those children that were to."""
+    """End this process, and the children that have to end with it."""
     sys.exit(0)
 
 
 def _become(env: dict[str, str], folder: str, outputs: list[int], end_with: int) -> None:
-    """What a new process has: its session, signals, environment, folder and files."""
+    """Set up a new process: its session, signals, environment, folder and files."""
     if end_with:
         start_as.end_with_parent(end_with)
     os.setsid()
@@ -243,10 +246,10 @@ def _become(env: dict[str, str], folder: str, outputs: list[int], end_with: int)
 
 
 def _run(words: list[str]) -> None:
-    """As `python -m MODULE ...` does."""
+    """Run `python -m MODULE ...`."""
     module = words[0]
     sys.argv = words
-    sys.modules.pop(module, None)  # runpy warns of what it finds there
+    sys.modules.pop(module, None)  # otherwise runpy warns that it is already loaded
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -1,4 +1,4 @@
-"""What work costs, and what a process holds: descriptors, threads and names."""
+"""Cost of a piece of work, and resources that a process holds: descriptors, threads and names."""
 import gc
 import sys
 import time
@@ -13,11 +13,12 @@ from tests.support.processes import ServerProcess
 from tests.support.raw_remoting import RawClient
 from tests.support.wait import wait_until
 
-# What a piece of work costs: calls, which do not depend on the machine, and the thread's CPU time.
+# Cost of a piece of work: calls, which do not depend on the machine, and the thread's CPU time.
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Functions called, Python's and C's, by `work`; what it raises is dropped: a refusal has its cost, too."""
+    """Return the number of functions called, Python's and C's, by `work`. An exception is dropped: a refusal has its
+    cost, too."""
     count = 0
 
     def profile(_frame: object, event: str, _argument: object) -> None:
@@ -36,7 +37,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def _ns_per_byte(read: Callable[[bytes], object], text: bytes) -> float:
-    """The CPU time of a run; what it raises is dropped."""
+    """Return the CPU time of a run per byte; an exception is dropped."""
     begin = time.thread_time_ns()
     try:
         read(text)
@@ -46,14 +47,16 @@ def _ns_per_byte(read: Callable[[bytes], object], text: bytes) -> float:
 
 
 MOST_RUNS = 20
-MOST_CALLS = 12  # for a byte; what saturates, as a budget of references does, may grow up to here
+# Per byte; a cost that saturates, such as a budget of references, may grow up to this.
+MOST_CALLS = 12
 
 
 def assert_linear(make: Callable[[int], bytes], read: Callable[[bytes], object], size: int) -> None:
-    """Each byte of `make(n)` takes no more calls, and no more time, to read when n grows from `size` to eight times it.
+    """Check that reading a byte of `make(n)` takes no more calls, and no more time, if n grows from `size` to eight
+    times that.
 
-    What is quadratic takes eight times as much, whenever it is measured; half of that is allowed. What a byte costs is
-    the least of many runs: a busy machine makes some take longer, none shorter.
+    A quadratic cost is eight times as high, whenever it is measured; half of that is allowed. The cost of a byte is
+    the minimum of many runs: a busy machine makes some slower, none faster.
     """
     small, large = make(size), make(8 * size)
     per_byte = calls_of(lambda: read(small)) / len(small), calls_of(lambda: read(large)) / len(large)
@@ -65,9 +68,9 @@ def assert_linear(make: Callable[[int], bytes], read: Callable[[bytes], object],
         assert len(took) < MOST_RUNS, (most, took)
 
 
-# What rmqha's modules and some objects keep of names: whatever other threads of the process do, and its tests hold.
+# Names that rmqha's modules and some objects keep, whatever other threads of the process do and its tests hold.
 
-_AT_ONCE = 10_000  # objects asked for what they refer to in one call
+_AT_ONCE = 10_000  # objects whose references are listed in one call
 
 
 def _is_own(name: object) -> bool:
@@ -79,10 +82,11 @@ def _is_own_namespace(one: ModuleType | type) -> bool:
 
 
 def _is_passed_through(kind: type) -> bool | None:
-    """Whether what an object of that type refers to counts; not with the runner of tests. None: each tells for itself.
+    """Return whether the references of an object of that type count, except those of the test runner. None: each
+    object decides.
 
-    Modules and classes of others do not count. Each module refers to pytest by its loader, and so to all tests and
-    their parameters: most of a process.
+    Other libraries' modules and classes do not count. Each module refers to pytest by its loader, and so to all tests
+    and their parameters, which are most of a process.
     """
     if issubclass(kind, (ModuleType, type)):
         return None
@@ -90,7 +94,7 @@ def _is_passed_through(kind: type) -> bool | None:
 
 
 def _reachable(*roots: object) -> Iterator[object]:
-    """All that rmqha's modules and `roots` refer to, each once."""
+    """Yield everything that rmqha's modules and `roots` refer to, each once."""
     own = [module for name, module in list(sys.modules.items()) if _is_own(name)]
     seen = {id(vars(module)) for name, module in list(sys.modules.items())
             if not _is_own(name) and isinstance(module, ModuleType)}
@@ -116,23 +120,24 @@ def _reachable(*roots: object) -> Iterator[object]:
 
 
 def names_kept(mark: str, *roots: object) -> set[str | bytes]:
-    """All strings and bytes with `mark` in them that are reachable."""
+    """Return all reachable strings and bytes that contain `mark`."""
     in_bytes = mark.encode()
     return {one for one in _reachable(*roots)
             if (type(one) is str and mark in one) or (type(one) is bytes and in_bytes in one)}
 
 
 def own_objects(*roots: object) -> Counter[type]:
-    """How many objects of each of rmqha's types are reachable; without the samples that counters take by themselves."""
+    """Return the number of reachable objects of each of rmqha's types, without the samples that counters take on
+    their own."""
     types = Counter(map(type, _reachable(*roots)))
     return Counter({one: count for one, count in types.items() if _is_own(one.__module__) and one is not CallSnapshot})
 
 
-# What a process holds: descriptors and threads must return to where they were after a fault.
+# Resources that a process holds: descriptors and threads must return to their earlier numbers after a fault.
 
 
 class Holdings:
-    """Descriptors and threads of a server, taken now; `assert_returned` waits until no more are left than then."""
+    """Descriptors and threads of a server, counted now; `assert_returned` waits until no more are left than then."""
 
     def __init__(self, server: ServerProcess):
         self._process = psutil.Process(server.pid)
@@ -143,7 +148,8 @@ class Holdings:
         return {"descriptors": self._process.num_fds(), "threads": self._process.num_threads()}
 
     def assert_returned(self, timeout_ms: int = 60_000) -> None:
-        """A few more may stay: pools make their threads on demand (the JVM's by dozens), stores open a file."""
+        """Wait for the earlier numbers, plus a few: pools create their threads on demand (the JVM's by dozens),
+        stores open a file."""
         spare = {"descriptors": 4, "threads": self._spare_threads}
 
         def returned() -> bool:
@@ -154,13 +160,14 @@ class Holdings:
             raise AssertionError(f"before: {self._before}, now: {self._now()}") from None
 
     def cpu_seconds(self) -> float:
-        """User and system time so far."""
+        """Return the user and system time so far."""
         times = self._process.cpu_times()
         return times.user + times.system
 
 
 class GoodClient:
-    """A well-behaved connection that must not notice what others do: sends and reads its own message each time."""
+    """A well-behaved connection that must not notice what other clients do: it sends and reads its own message each
+    time."""
 
     def __init__(self, broker_address: str, topic: str = "GoodTopic"):
         self._client = RawClient(broker_address)
@@ -169,10 +176,10 @@ class GoodClient:
         self.sent = 0
 
     def check(self) -> None:
-        """Send one message; it gets the next queue offset and is read back."""
+        """Send one message; check that it gets the next queue offset and can be read."""
         body = f"good {self.sent}".encode()
         answer = self._client.send_message_once(self._topic, body)
-        assert answer.code in (0, 10, 11, 12), answer  # stored: SEND_OK or one of the time-out states
+        assert answer.code in (0, 10, 11, 12), answer  # stored: SEND_OK or one of the timeout states
         assert int(answer.fields["queueOffset"]) == self.sent, answer
         wait_until(lambda: self._client.max_offset(self._topic, 0) == self.sent + 1, what="the message is dispatched")
         pulled = self._client.pull(self._topic, 0, self.sent)

@@ -1,10 +1,10 @@
-"""Failover: three replicas under a controller, whose master dies, hangs, is cut off or switched, under 16 producers.
+"""Failover: three replicas under a controller, with 16 producers, whose master dies, hangs, is cut off or switched.
 
     __main__.py  the campaign: `python -m tests.faults.failover`
-    lives.py     what is done: kill, hang, switch, mixed, partition; lives side by side, from one seed
-    cluster.py   brokers, controllers, etcd; a network for each, with cuts; a planned change of the master
+    lives.py     the faults: kill, hang, switch, mixed, partition; many lives in parallel, from one seed
+    cluster.py   brokers, controllers, etcd; a network for each, with cuts; a planned switch of the master
     traffic.py   the producers
-    judge.py     what must hold
+    judge.py     the invariants
 
-The controller and the brokers are rmqha's or those of 5.1.4, in any mix.
+The controller and the brokers are those of rmqha or of 5.1.4, in any combination.
 """

@@ -1,4 +1,4 @@
-"""Failover under load. Exit code 1 when something that was promised does not hold; then the stores stay in the folder.
+"""Failover under load. The exit code is 1 if a promise was broken; then the stores are kept.
 
     python -m tests.faults.failover --cycles 300 --kind kill
     python -m tests.faults.failover --cycles 300 --kind kill --store etcd --least-in-sync 3
@@ -6,7 +6,7 @@
     python -m tests.faults.failover --cycles 50 --kind kill --controller java --brokers mixed
     python -m tests.faults.failover --cycles 200 --kind partition --seconds 180 --clocks --jobs 3
 
-A cycle of `partition` is a sequence of `--seconds`. The schedule follows from the seed.
+A cycle of `partition` is a sequence of `--seconds`. The seed determines the schedule.
 """
 import argparse
 import shutil
@@ -25,7 +25,7 @@ from tests.support.nodes import why_no_etcd
 
 
 def why_not(kind: str, plan: Plan) -> str | None:
-    """The reason why this can't be done on this machine; None when it can."""
+    """Return why this is not possible on this machine, or None if it is."""
     reason = None
     if "java" in (plan.controller, plan.brokers) or plan.brokers == "mixed":
         reason = real_rocketmq.why_unavailable()
@@ -76,7 +76,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run, print, and say by the exit code whether all holds."""
+    """Run and print; the exit code shows whether everything holds."""
     options = _options()
     plan = Plan(options.controller, options.store, options.brokers, clocks=options.clocks,
                 min_in_sync=options.min_in_sync)

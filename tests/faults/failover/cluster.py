@@ -1,4 +1,4 @@
-"""Three replicas of one broker name under controllers, in a network of their own: started, cut off, switched."""
+"""Three replicas of one broker name under controllers, in their own network: start, cuts, switch of the master."""
 import functools
 import json
 import os
@@ -25,19 +25,19 @@ from tests.support.programs import not_installed
 from tests.support.raw_remoting import GET_BROKER_RUNTIME_INFO, RawClient
 from tests.support.wait import wait_until
 
-# A network of their own for the nodes of a cluster, each of which can be cut off from each other one, one way or both.
+# A separate network for the nodes of a cluster. Any node can be cut off from any other, in one or both directions.
 #
-#     node's namespace: eth0 10.77.N.2  --veth-- 10.77.N.1: this process' own network, which passes on what others send
+#     node's namespace: eth0 10.77.N.2  --veth-- 10.77.N.1: this process' own network, which forwards packets
 #
-# A cut is a rule of routing in the middle, so packets are lost without a word, as in a switch that fails, and nobody
-# who sends is told. This process reaches every node whatever is cut. Needs root.
+# A cut is a routing rule in the middle, so packets are dropped silently, as in a failing switch, and senders get no
+# error. This process always reaches every node. Needs root.
 
 _FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 @functools.cache
 def why_not() -> str | None:
-    """The reason why there can't be namespaces with cuts here; None when there can."""
+    """Return why namespaces with cuts are not available here, or None if they are."""
     missing = not_installed("ip", "nsenter", "unshare")
     if missing is not None:
         return missing
@@ -52,7 +52,7 @@ def why_not() -> str | None:
 
 
 class Star:
-    """The namespaces; the process that makes it is in a network of its own already."""
+    """The namespaces. The process that creates them must already be in its own network."""
 
     def __init__(self, name: str):
         self._name = name
@@ -60,12 +60,12 @@ class Star:
         self._cuts: set[tuple[str, str]] = set()  # from, to
 
     def open(self) -> "Star":
-        """Pass on packets between the nodes to come."""
+        """Enable forwarding between the future nodes."""
         _FORWARD.write_text("1", encoding="ascii")
         return self
 
     def add(self, node: str) -> tuple[str, tuple[str, ...]]:
-        """A namespace for a node: its address, and what goes before its command."""
+        """Create a namespace for a node; return its address, and the prefix of its command."""
         number = len(self._ips)
         namespace, mine, its = self._namespace(node), f"10.77.{number}.1", f"10.77.{number}.2"
         run("ip", "netns", "add", namespace)
@@ -83,7 +83,7 @@ class Star:
         return f"{self._name}-{node}"
 
     def cut(self, sources: Iterable[str], targets: Iterable[str], both_ways: bool = True) -> None:
-        """From now on nothing comes from these nodes to those; with `both_ways` nothing from those to these either."""
+        """Drop all packets from one group of nodes to another; with `both_ways` also in the other direction."""
         pairs = [(a, b) for a, b in product(tuple(sources), tuple(targets)) if a != b]
         if both_ways:
             pairs += [(b, a) for a, b in pairs]
@@ -93,7 +93,7 @@ class Star:
                 self._rule("add", *pair)
 
     def heal(self) -> None:
-        """As at the beginning."""
+        """Remove all cuts."""
         for pair in self._cuts:
             self._rule("del", *pair)
         self._cuts.clear()
@@ -102,14 +102,14 @@ class Star:
         run("ip", "rule", verb, "from", self._ips[source], "to", self._ips[target], "blackhole", "prio", "100")
 
     def close(self) -> None:
-        """Remove all."""
+        """Remove all namespaces."""
         for number, node in enumerate(self._ips):
             run("ip", "link", "del", f"star{number}", check=False)
             run("ip", "netns", "del", self._namespace(node), check=False)
         self._ips.clear()
 
 
-# Three replicas of one broker name under controllers, with what these need: how they are started, what they say.
+# Three replicas of one broker name under controllers, with everything they need: their start, and their states.
 #
 #     name server (rmqha's)    controllers: one of 5.1.4, or rmqha's: one with a file, or two on three members of etcd
 #     three brokers, of rmqha, of 5.1.4, or of both
@@ -119,29 +119,32 @@ REPLICAS = 3
 BOOT_MS = 120_000
 _SHIFT = struct.Struct("=q")
 _LOOPBACK = "127.0.0.1"
-# Nothing is deleted or flushed by the way; a consumer reads much at a time.
+# No deletions or flushes in the background; a consumer reads much at a time.
 _KEYS = {"brokerName": BROKER_NAME, "fileReservedTime": 720, "cleanFileForciblyEnable": "false",
          "flushDiskType": "ASYNC_FLUSH", "maxTransferCountOnMessageInMemory": 1000,
          "maxTransferBytesOnMessageInMemory": 1 << 20, "mappedFileSizeConsumeQueue": 20 * 20_000,
          "defaultTopicQueueNums": QUEUES, "slaveReadEnable": "true"}
-# Of the commit log, and the largest body.
+# The size of commit log files, and the largest body.
 _FILE_SIZES = ((1 << 20, 512 << 10), (1 << 20, 512 << 10), (16 << 20, 4 << 20))
 
-# of etcd's members, which share a host: the later one of an option given twice counts
+# for members of etcd that share a host; the last of a repeated option counts
 _QUICK_ELECTIONS = ("--heartbeat-interval", "20", "--election-timeout", "200")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a cluster is made of."""
+    """The composition of a cluster."""
 
     controller: str = "rmqha"  # or java
-    store: str = "local"  # or etcd: of rmqha's controllers
+    store: str = "local"  # or etcd, for rmqha's controllers
     brokers: str = "rmqha"  # or java, mixed
-    partitions: bool = False  # each node has a network of its own
-    clocks: bool = False  # the brokers' and controllers' wall clocks can be set
+    # each node has its own network
+    partitions: bool = False
+    # True if the wall clocks of brokers and controllers can be set.
+    clocks: bool = False
     min_in_sync: int = 2
-    plants: tuple[str, ...] = ()  # faults of planted.py in all brokers, which have to be found out
+    # Faults of planted.py in all brokers, which must be found.
+    plants: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         of = self.controller if self.controller == "java" else f"{self.controller}/{self.store}"
@@ -149,7 +152,7 @@ class Plan:
             f" minInSyncReplicas {self.min_in_sync}" if self.min_in_sync != 2 else "")
 
     def kinds(self, rng: random.Random) -> list[str]:
-        """Of each broker, as nodes.py calls it."""
+        """Return the kind of each broker, as in nodes.py."""
         java5 = {"java": "java5"}
         if self.brokers != "mixed":
             return [java5.get(self.brokers, self.brokers)] * REPLICAS
@@ -159,7 +162,7 @@ class Plan:
 
 
 class Replica(Broker):
-    """A broker whose role a controller decides, the one of that index."""
+    """A broker whose role a controller decides, with its index."""
 
     def __init__(self, kind: str, folder: Path, index: int, ip: str, controllers: list[str], **keys: object):
         self.index = index
@@ -169,26 +172,28 @@ class Replica(Broker):
         self.ha_address = f"{ip}:{self.ha_port}"
 
     def told_end(self) -> int:
-        """Where its log ends, as it says itself."""
+        """Return the end of its log, as it reports it."""
         def asked() -> dict | None:
             try:
                 with RawClient(self.address, 10) as client:
                     answer = client.request(GET_BROKER_RUNTIME_INFO)
             except (OSError, EOFError):
-                return None  # it is killed or stopped and still in sync, as long as nobody has noticed
-            return json.loads(answer.body) if answer.code == 0 else None  # the original fails in its first second
+                # A killed or stopped broker is in sync until it is noticed.
+                return None
+            # the original fails in its first second
+            return json.loads(answer.body) if answer.code == 0 else None
         return int(wait_until(asked, BOOT_MS, f"runtime information of {self.name}")["table"]["commitLogMaxOffset"])
 
     def log_end(self) -> int:
-        """As Broker's: where the log ends."""
+        """Return the end of the log, as Broker.log_end."""
         return self.told_end()
 
     def epochs(self) -> list[tuple[int, int]]:
-        """Its epochs: number, and where each begins."""
+        """Return its epochs: number and start offset."""
         return read_epochs(Path(self.properties["storePathEpochFile"]))
 
     def knows_topics(self) -> None:
-        """Give it the topics, before it is started for the first time."""
+        """Give it the topics before its first start."""
         table = {topic: {"order": False, "perm": 6, "readQueueNums": QUEUES, "writeQueueNums": QUEUES,
                          "topicName": topic, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0} for topic in TOPICS}
         config = self.store / "config"
@@ -198,7 +203,7 @@ class Replica(Broker):
 
 
 class Cluster:
-    """All nodes of a plan, in `folder`; those with a network of their own have `star`."""
+    """All nodes of a plan, in `folder`. With `star` each node has its own network."""
 
     def __init__(self, folder: Path, plan: Plan, seed: int):
         self.folder = folder
@@ -207,16 +212,18 @@ class Cluster:
         self.etcd: list[EtcdNode] = []
         self.controllers: list[ControllerNode] = []
         self.replicas: list[Replica] = []
-        self.names: dict[str, str] = {}  # of a process -> its node in the star
+        # name of a process -> its node in the star
+        self.names: dict[str, str] = {}
         self._rng = random.Random(f"cluster {seed}")
-        self.least_body = 0 if plan.brokers == "rmqha" else 1  # the original of 5.x takes no empty body
+        self.least_body = 0 if plan.brokers == "rmqha" else 1  # 5.x accepts no empty body
         self.file_size, self.largest_body = random.Random(f"files {seed}").choice(_FILE_SIZES)
         self._library: Path | None = None
         self.namesrv: NamesrvNode | None = None
-        self.leads_since = 0.0  # monotonic: not later than when the present controller began to lead
+        # A monotonic time, at or before the start of the present controller's leadership.
+        self.leads_since = 0.0
 
     def open(self) -> "Cluster":
-        """Start all. The first broker becomes the master."""
+        """Start all nodes. The first broker becomes the master."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.plan.clocks:
             self._library = pair_broker.compiled("shifted_clock", self.folder)
@@ -243,7 +250,7 @@ class Cluster:
         return self
 
     def _namesrv_address(self) -> str:
-        # from a namespace it is this process' end of the link
+        # in a namespace, this process' end of the link
         return self.namesrv.address if self.star is None else f"10.77.0.1:{self.namesrv.port}"
 
     def _make_controllers(self) -> None:
@@ -282,18 +289,19 @@ class Cluster:
         return {"LD_PRELOAD": str(self._library), "FAULTS_CLOCK": str(file)}
 
     def set_clock(self, name: str, seconds: int) -> None:
-        """A node's wall clock is so many seconds wrong from now on."""
-        with open(self.folder / f"{name}.clock", "r+b") as file:  # in place: the process has it mapped
+        """Set the error of a node's wall clock to this number of seconds."""
+        # In place: the process has mapped the file.
+        with open(self.folder / f"{name}.clock", "r+b") as file:
             file.write(_SHIFT.pack(seconds))
 
-    # What they say.
+    # States.
 
     def state(self) -> dict | None:
-        """ReplicasInfo of the controller that leads; None when nobody answers."""
+        """Return the leading controller's ReplicasInfo; None without an answer."""
         return sync_state([controller.address for controller in self.controllers], BROKER_NAME, 2)  # one may be stopped
 
     def leading_controller(self) -> ControllerNode | None:
-        """The one that leads, as the first that answers says."""
+        """Return the leading controller, named by the first that answers."""
         for controller in self.controllers:
             try:
                 address = controller.leader()
@@ -305,21 +313,21 @@ class Cluster:
         return None
 
     def master(self) -> Replica | None:
-        """Who is the master, as the controller says."""
+        """Return the master that the controller names."""
         return self.master_of(self.state())
 
     def master_of(self, state: dict | None) -> Replica | None:
-        """The master in what a controller said."""
+        """Return the master in a controller's state."""
         address = (state or {}).get("masterAddress")
         return next((replica for replica in self.replicas if replica.address == address), None)
 
     def in_sync(self, state: dict | None) -> list[Replica]:
-        """Who is in the sync-state set."""
+        """Return the members of the sync-state set."""
         addresses = {each["brokerAddress"] for each in (state or {}).get("inSyncReplicas") or []}
         return [replica for replica in self.replicas if replica.address in addresses]
 
     def wait_whole(self, timeout_ms: int = BOOT_MS, members: int = REPLICAS) -> Replica:
-        """Until so many replicas are in sync. The master."""
+        """Wait until that many replicas are in sync; return the master."""
         said: list[dict | None] = [None]
 
         def is_whole() -> Replica | None:
@@ -334,10 +342,10 @@ class Cluster:
         return master
 
     def ends_in_sync(self) -> list[int]:
-        """Where the logs end, asked while all were in sync with one master: what they have in common is the same.
+        """Return the ends of the logs, read while all were in sync with one master, so that common ranges are the same.
 
-        A master that was cut off, killed and started again may be in sync for the controller, which has not noticed,
-        and have a log that parts from those of the next master's epoch: so nothing may have changed meanwhile.
+        A master that was cut off, killed and restarted may count as in sync until the controller notices, although its
+        log diverges from those of the next master's epoch. So nothing may have changed in between.
         """
         while True:
             self.wait_whole()
@@ -348,7 +356,7 @@ class Cluster:
                 return ends
 
     def epochs(self) -> list[tuple[int, int]]:
-        """Of the master."""
+        """Return the epochs of the master."""
         def read() -> list[tuple[int, int]] | None:
             master = self.master()
             return None if master is None else master.epochs()
@@ -357,17 +365,17 @@ class Cluster:
     # Processes.
 
     def processes(self) -> list[ServerProcess]:
-        """All but the name server, in the order in which they are started."""
+        """Return all processes except the name server, in the order of their starts."""
         return [*self.etcd, *self.controllers, *self.replicas]
 
     def check_alive(self) -> None:
-        """Violation when one that was started has ended by itself."""
+        """Raise Violation if a started process has ended on its own."""
         for process in self.processes():
             if process.process is not None and process.process.poll() not in (None, -9):
                 raise Violation(f"L: {process.name} has ended with code {process.process.poll()}: {process.tail()}")
 
     def close(self) -> None:
-        """Kill all, and take down the networks."""
+        """Kill all processes, and tear down the networks."""
         for process in reversed(self.processes()):
             process.kill()
         if self.namesrv is not None:
@@ -377,12 +385,12 @@ class Cluster:
 
 
 def _decisions(state: dict | None) -> tuple[int | None, int | None]:
-    """How often the master, and the sync-state set, were decided anew."""
+    """Return how often the master and the sync-state set have changed."""
     return (state or {}).get("masterEpoch"), (state or {}).get("syncStateSetEpoch")
 
 
 def read_epochs(file: Path) -> list[tuple[int, int]]:
-    """Epoch and where it begins in the log, in order; an empty list while the file is being written."""
+    """Return the epochs and their start offsets in order; an empty list while the file is being written."""
     try:
         lines = file.read_text("ascii").splitlines()[2:]
         return [(int(epoch), int(start)) for epoch, _, start in (line.partition("-") for line in lines)]
@@ -390,16 +398,16 @@ def read_epochs(file: Path) -> list[tuple[int, int]]:
         return []
 
 
-# A planned change of the master, as a person does it: `rmqha ha switch`.
+# A planned switch of the master by an operator: `rmqha ha switch`.
 
 
 def warm_up() -> None:
-    """Import what the command needs, so that its time is its own."""
+    """Import the command's modules in advance, so that they do not count in its time."""
     CliRunner().invoke(rmqha, ["ha", "switch", "--help"])
 
 
 def switch(cluster: Cluster, target: Replica) -> None:
-    """Make `target` the master; Violation when the command fails."""
+    """Make `target` the master. Raise Violation if the command fails."""
     controllers = ";".join(controller.address for controller in cluster.controllers)
     result = CliRunner().invoke(rmqha, ["ha", "switch", target.address, "--controller", controllers])
     if result.exit_code != 0:

@@ -1,14 +1,14 @@
-"""What must hold of three replicas, whoever was the master when; looked at again and again, each time at what is new.
+"""The invariants of three replicas with changing masters, checked repeatedly, each time for the new part.
 
-    A  every acknowledged message is in every log that is in sync, once, where it was acknowledged to be, with its body
-       and its properties, and a consumer reads it from its queue there; at the end also from each slave
-    B  all logs in sync are the same bytes, and whole records: each one's body is that of its CRC
+    A  every in-sync log has every acknowledged message once, at its acknowledged place, with its body and properties,
+       and a consumer reads it from its queue; at the end also from each slave
+    B  all in-sync logs have the same bytes and complete records, with bodies that match their CRCs
     C  the offsets of each queue are 0, 1, 2 ... in the order of the log: none is given twice
-    M  at most one master acknowledges at any time: all acknowledgements of an epoch (which the offset in the log tells)
-       come from one broker, and none is of a message that was sent behind an acknowledgement of a later epoch
+    M  at most one master acknowledges at any time: all acknowledgements of an epoch (found by the offset in the log)
+       are from one broker, and none is of a message that was sent after an acknowledgement of a later epoch
 
-Logs are read as files, with the oracle of store_compare; where they end is what their brokers say. At the end of a life
-`store verify` finds nothing in the stores of rmqha.
+Logs are read as files, with the oracle of store_compare, up to the ends that their brokers report. At the end of a life
+`store verify` is clean on the stores of rmqha.
 """
 import bisect
 import json
@@ -29,35 +29,44 @@ _SHOWN = 3
 _SETTLE_MS = 90_000
 _PULL_NOT_FOUND = (19, 20, 21)  # no message there yet
 Queue = tuple[str, int]  # topic and number
-Place = tuple[str, Queue, int, int]  # name, queue, queue offset, CRC as of Ack
+# Name, queue, queue offset, CRC as in Ack.
+Place = tuple[str, Queue, int, int]
 
 
 def place_of(record: store_compare.Record) -> Place:
-    """Of a record in a log, or from the wire."""
+    """Return the place of a record in a log or from the wire."""
     properties = record.properties
     crc = crc_of(record.body, properties.get("TAGS", ""), properties.get("FILLING", ""))
     return properties.get("KEYS", ""), (record.topic, record.queue_id), record.queue_offset, crc
 
 
 class Judge:
-    """The verdict over one life. `looked_to`: in all three logs everything before that offset has been looked at."""
+    """The checks of one life. `looked_to`: everything before this offset has been checked in all three logs."""
 
     def __init__(self, cluster: Cluster, traffic: Traffic):
         self.looked_to = 0
         self.records: dict[int, Place] = {}  # by offset in the log
         self._cluster = cluster
         self._traffic = traffic
-        self._taken = 0  # acknowledgements that have been looked for
-        self._next: defaultdict[Queue, int] = defaultdict(int)  # the offset that comes next in the log
-        self._read: defaultdict[Queue, int] = defaultdict(int)  # the offset up to which a consumer has read
-        self._places: dict[tuple[Queue, int], str] = {}  # of acknowledgements: queue and offset -> name
-        self._masters: dict[int, int] = {}  # epoch -> who acknowledged in it
-        self._last_sent: dict[int, Ack] = {}  # epoch -> the acknowledged message that was sent last
-        self._first_received: dict[int, Ack] = {}  # epoch -> the first acknowledgement
+        # The number of checked acknowledgements.
+        self._taken = 0
+        # The next offset of each queue in the log.
+        self._next: defaultdict[Queue, int] = defaultdict(int)
+        # The offset up to which a consumer has read.
+        self._read: defaultdict[Queue, int] = defaultdict(int)
+        # Queue and offset of acknowledgements -> name.
+        self._places: dict[tuple[Queue, int], str] = {}
+        # epoch -> broker that acknowledged in it
+        self._masters: dict[int, int] = {}
+        # Epoch -> the acknowledged message that was sent last.
+        self._last_sent: dict[int, Ack] = {}
+        # Epoch -> the first acknowledgement.
+        self._first_received: dict[int, Ack] = {}
 
     def look(self) -> int:
-        """Once all three are in sync, hold all that is new against each other. The number of new acknowledgements."""
-        acks = self._traffic.acks[self._taken:]  # before the logs are: what is acknowledged now is in all of them
+        """Compare the new parts of all three logs, once they are in sync; return the number of new acknowledgements."""
+        # Read before the logs, so that all of them have these messages.
+        acks = self._traffic.acks[self._taken:]
         end = min(self._cluster.ends_in_sync())
         self._compare(end)
         self._walk(end)
@@ -96,8 +105,8 @@ class Judge:
             place = self.records[record.offset] = place_of(record)
             name, queue, queue_offset, _ = place
             if queue_offset != self._next[queue]:
-                raise Violation(f"C: {name} at {record.offset} has offset {queue_offset} of queue {queue}, where "
-                                f"{self._next[queue]} is due")
+                raise Violation(f"C: {name} at {record.offset} has offset {queue_offset} of queue {queue}, expected "
+                                f"{self._next[queue]}")
             self._next[queue] += 1
 
     def _look_for(self, ack: Ack) -> None:
@@ -105,8 +114,8 @@ class Judge:
         place = ack.name, queue, ack.queue_offset, ack.crc
         if self.records.get(ack.offset) != place:
             elsewhere = [offset for offset, found in self.records.items() if found[0] == ack.name]
-            raise Violation(f"A: {ack} is not there: {self.records.get(ack.offset)}; by name at {elsewhere}, "
-                            f"the logs are looked at up to {self.looked_to}")
+            raise Violation(f"A: {ack} is missing: {self.records.get(ack.offset)}; by name at {elsewhere}, "
+                            f"the logs are checked up to {self.looked_to}")
         other = self._places.setdefault((queue, ack.queue_offset), ack.name)
         if other != ack.name:
             raise Violation(f"C: {ack} has the place of {other}")
@@ -126,17 +135,17 @@ class Judge:
             self._first_received[epoch] = ack
 
     def _check_order(self) -> None:
-        """Over all epochs, the last first: nothing of an earlier one was sent behind an answer of a later one."""
+        """Check all epochs, last first: no message of an earlier one was sent after an answer of a later one."""
         earliest: Ack | None = None
         for epoch in sorted(self._masters, reverse=True):
             last, first = self._last_sent[epoch], self._first_received[epoch]
             if earliest is not None and last.sent > earliest.received:
-                raise Violation(f"M: two masters at a time: {last} of epoch {epoch} was sent behind {earliest}")
+                raise Violation(f"M: two masters at a time: {last} of epoch {epoch} was sent after {earliest}")
             if earliest is None or first.received < earliest.received:
                 earliest = first
 
     def _consume(self) -> None:
-        """Read each queue on, as a consumer does, up to what all logs have."""
+        """Continue reading each queue like a consumer, up to the common end of all logs."""
         master = self._cluster.master()
         if master is None:
             return
@@ -164,16 +173,16 @@ class Judge:
             self._read[queue] += 1
 
     def close(self) -> str:
-        """The last word, when nobody sends any more: all logs end alike, and all queues are what follows from them."""
+        """Do the final check, after the load: all logs have the same end, and all queues match them."""
         replicas = self._cluster.replicas
         wait_until(lambda: len({replica.told_end() for replica in replicas}) == 1, _SETTLE_MS,
-                   "all logs end alike when nobody sends")
+                   "all logs have the same end without load")
         self.look()
         if self._taken != len(self._traffic.acks):
-            raise Violation("A: acknowledged while nobody sent")
+            raise Violation("A: acknowledged without load")
         end = replicas[0].told_end()
         if self.looked_to != end:
-            raise Violation(f"B: the logs end at {end}, whole records at {self.looked_to}")
+            raise Violation(f"B: the logs end at {end}, complete records at {self.looked_to}")
         for replica in replicas[1:]:
             try:
                 store_compare.compare_commit_logs(replicas[0].commit_log, replica.commit_log, end)
@@ -184,7 +193,7 @@ class Judge:
         return f"{len(self._traffic.acks)} acknowledged, {len(self.records)} stored, log {end}, epochs {self.epochs}"
 
     def _close_one(self, replica: Replica, end: int) -> None:
-        """All of one log is read once more, from the files and over the wire."""
+        """Read one log completely again, from the files and over the wire."""
         copy = LogCopy(replica.commit_log)
         verdict.check_records(replica, copy, end)
         verdict.check_queues(replica, copy)
@@ -197,10 +206,10 @@ class Judge:
 
     @property
     def epochs(self) -> int:
-        """In how many epochs something was acknowledged."""
+        """The number of epochs with acknowledgements."""
         return len(self._masters)
 
 
 def journal(file: Path) -> list[Ack]:
-    """What a Traffic has written down, for whoever looks into a life that failed."""
+    """Read a Traffic's journal, to analyze a failed life."""
     return [Ack(*json.loads(line)) for line in file.read_text("utf-8").splitlines()]

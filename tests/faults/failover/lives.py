@@ -1,4 +1,4 @@
-"""Lives of a cluster under load, one after the other and many side by side; see __init__.py."""
+"""Lives of a cluster under load, many of them in parallel; see __init__.py."""
 import json
 import os
 import random
@@ -21,37 +21,40 @@ from tests.support.nodes import ControllerNode
 from tests.support.processes import ServerProcess
 from tests.support.wait import wait_until
 
-# Lives of a cluster under load, each of some cycles, each of which does one thing to it; see __init__.py.
+# Lives of a cluster under load. Each has some cycles, each with one fault; see __init__.py.
 
 _FIRST_ACK_S = 90.0
 _OFTEN_S, _SELDOM_S = 0.02, 0.2
-_NEW_LEADER_S = 4.0  # a controller of rmqha's may have to wait for leases of the one that led before
+# An rmqha controller may have to wait for the previous leader's leases.
+_NEW_LEADER_S = 4.0
 
 
 @dataclass(frozen=True)
 class Life:
-    """What a worker is to do."""
+    """The task of a worker."""
 
     kind: str
     plan: Plan
     seed: int
     cycles: int
     folder: Path
-    until: float = float("inf")  # monotonic time at which no further cycle begins
+    # Monotonic time after which no cycle begins.
+    until: float = float("inf")
     seconds: float = 180.0  # of a sequence
     producers: int = 16
-    pause_s: float = 0.04  # of a producer, between two messages
+    pause_s: float = 0.04  # of a producer between messages
     keep: bool = False  # True: the stores stay
-    least_in_sync: int = 2  # replicas, when a master is killed; 3: never while the third is catching up
+    # In-sync replicas required for a kill of the master; 3: never while the third is catching up.
+    least_in_sync: int = 2
 
     def label(self) -> str:
-        """Short, for the lines."""
+        """Return a short label for the output."""
         return f"{self.kind}, {self.plan}, seed {self.seed}"
 
 
 @dataclass
 class Outcome:
-    """What became of a life. `times`: by what was measured, in seconds."""
+    """The result of a life. `times`: measurements in seconds, by their names."""
 
     life: Life
     cycles: int = 0
@@ -65,7 +68,7 @@ class Outcome:
 
 
 class Failover:
-    """One life. Everything that is chosen follows from the seed; when it happens is up to the machine."""
+    """One life. The seed determines all choices; the machine determines when they happen."""
 
     name = ""
     cycles_per_life = 50
@@ -79,7 +82,7 @@ class Failover:
         self.times: defaultdict[str, list[float]] = defaultdict(list)
 
     def open(self) -> None:
-        """Start all, and send."""
+        """Start all nodes and the load."""
         self.cluster.open()
         addresses = [replica.address for replica in self.cluster.replicas]
         self.traffic = Traffic(addresses, f"s{self.life.seed}", self.life.folder / "acknowledged.jsonl",
@@ -90,18 +93,18 @@ class Failover:
         self.traffic.wait_for_more(50, BOOT_MS)
 
     def cycle(self) -> str:
-        """Do one thing, and say in a few words what was done. Raises Violation."""
+        """Do one fault, and describe it in a few words. Raises Violation."""
         raise NotImplementedError
 
     def end(self) -> str:
-        """All is well again, and everything is held against what was acknowledged."""
+        """Wait until the cluster has recovered, and compare everything with what was acknowledged."""
         self.cluster.wait_whole()
         self.traffic.wait_for_more(20, BOOT_MS)
         self.traffic.pause()
         return self.judge.close()
 
     def close(self) -> None:
-        """Kill what runs."""
+        """Kill all processes."""
         if self.traffic is not None:
             self.traffic.close()
         for process in self.cluster.processes():
@@ -111,7 +114,7 @@ class Failover:
     # Parts of cycles.
 
     def await_new_master(self, old: Replica, since: float, what: str) -> float:
-        """Seconds from `since` until another one acknowledges what was sent later."""
+        """Return the seconds from `since` until another broker acknowledges a message sent later."""
         first = self.traffic.acked_by_other(old.index, since, _FIRST_ACK_S)
         seconds = first.received - since
         self.times[what].append(seconds)
@@ -119,28 +122,28 @@ class Failover:
         return seconds
 
     def load(self, least_s: float, most_s: float) -> None:
-        """Load for a while, with frequent probes from now on."""
+        """Run the load for a while, with frequent probes from now on."""
         self.traffic.probe_s = _OFTEN_S
         time.sleep(max(self.rng.uniform(least_s, most_s), _SELDOM_S))
 
 
 def freeze(process: ServerProcess) -> None:
-    """SIGSTOP."""
+    """Send SIGSTOP."""
     os.kill(process.pid, signal.SIGSTOP)
 
 
 def thaw(process: ServerProcess) -> None:
-    """SIGCONT, if it runs."""
+    """Send SIGCONT to a process, if it runs."""
     if process.is_alive:
         os.kill(process.pid, signal.SIGCONT)
 
 
 class Kill(Failover):
-    """One cycle: kill -9 of the master under load; it is started again while the next one has the load.
+    """One cycle: kill -9 of the master under load, and its restart while the next master has the load.
 
-    With etcd a member of it is killed or stopped in some cycles, around that moment, and in some the leading controller
-    is killed a moment before. In one cycle of five, unless the life wants three in sync, the master is killed when two
-    are, and the third is catching up.
+    With etcd, in some cycles a member of it is killed or stopped at about the same time, and in some the leading
+    controller is killed just before. In one cycle of five, unless the life requires three in sync, the master is killed
+    while two are in sync and the third is catching up.
     """
 
     name = "kill"
@@ -208,7 +211,7 @@ class Kill(Failover):
 
 
 class Hang(Failover):
-    """One cycle: SIGSTOP of the master, and SIGCONT when another one has acknowledged for a while."""
+    """One cycle: SIGSTOP of the master, and SIGCONT after another broker has acknowledged for a while."""
 
     name = "hang"
     cycles_per_life = 20
@@ -228,7 +231,7 @@ class Hang(Failover):
 
 
 class Switch(Failover):
-    """One cycle: another replica is made the master, on purpose."""
+    """One cycle: a planned switch to another master."""
 
     name = "switch"
 
@@ -251,7 +254,7 @@ class Switch(Failover):
 
 
 class Mixed(Kill):
-    """One cycle: any one process is killed or stopped for a while, or the master is switched."""
+    """One cycle: one process is killed or stopped for a while, or the master is switched."""
 
     name = "mixed"
 
@@ -296,9 +299,9 @@ class Mixed(Kill):
 
 
 class Partition(Failover):
-    """One cycle is a sequence of some minutes: cuts, stops, kills and clocks that jump, up to three at a time.
+    """One cycle: a sequence of some minutes with cuts, stops, kills and jumping clocks, up to three at a time.
 
-    Now and then all is healed, and must become whole by itself.
+    Sometimes all faults are removed, and the cluster must recover on its own.
     """
 
     name = "partition"
@@ -342,7 +345,7 @@ class Partition(Failover):
         return self.cluster.names[process.name]
 
     def _some_broker(self) -> Broker:
-        """The master, more often than not."""
+        """Draw a broker, usually the master."""
         master = self.cluster.master() if self.rng.random() < 0.7 else None
         return master or self.rng.choice(self.cluster.replicas)
 
@@ -384,7 +387,7 @@ class Partition(Failover):
     def _stop(self) -> str:
         process = self._victim()
         if not process.is_alive:
-            return "nobody stops"
+            return "no process stopped"
         freeze(process)
         self._stopped.add(process)
         if self.rng.random() < 0.5:
@@ -418,7 +421,7 @@ KINDS: dict[str, type[Failover]] = {kind.name: kind for kind in (Kill, Hang, Swi
 
 
 def run_life(life: Life) -> Outcome:
-    """Run its cycles one after another, until one fails or the time is over. The folder of a good life is removed."""
+    """Run the cycles one after another until one fails or the time is over. The folder of a good life is removed."""
     outcome, begin = Outcome(life), time.monotonic()
     fault = KINDS[life.kind](life)
     try:
@@ -429,7 +432,8 @@ def run_life(life: Life) -> Outcome:
             outcome.cycles += 1
             print(f"{life.label()}, cycle {outcome.cycles}: {told} ({time.monotonic() - at:.1f} s)", flush=True)
         print(f"{life.label()}, end: {fault.end()}", flush=True)
-    except Exception as failure:  # whatever it is, the campaign goes on and tells it
+    # The campaign reports any failure, and continues.
+    except Exception as failure:
         outcome.failure = f"cycle {outcome.cycles + 1}: {failure}" + (
             "" if isinstance(failure, AssertionError) else f"\n{traceback.format_exc()}")
         told = getattr(fault, "_told", [])
@@ -446,29 +450,29 @@ def run_life(life: Life) -> Outcome:
     return outcome
 
 
-# Many lives side by side, each in a process with a network of its own; and what came of them.
+# Many lives in parallel, each in a process with its own network; and their results.
 
 
 def lives_of(kinds: list[str], plan: Plan, seed: int, cycles: int, folder: Path, **keys: object) -> Iterator[Life]:
-    """The schedule; `cycles` of each kind in sum."""
+    """Yield the schedule, with `cycles` of each kind in total."""
     for kind, life_seed, count in campaign.turns(kinds, seed, cycles, lambda kind: KINDS[kind].cycles_per_life):
         yield Life(kind, plan_of(kind, plan), life_seed, count, folder / f"{kind}-{life_seed}", **keys)
 
 
 def plan_of(kind: str, plan: Plan) -> Plan:
-    """The plan as this kind needs it."""
+    """Return the plan adapted to this kind."""
     if kind != "partition":
         return plan
     return replace(plan, partitions=True)
 
 
 def run(lives: Iterable[Life], jobs: int) -> list[Outcome]:
-    """Run lives in `jobs` processes until there is none left."""
+    """Run lives in `jobs` processes until none is left."""
     return campaign.run(iter(lives), jobs, float("inf"), run_life)
 
 
 def quantiles(values: list[float]) -> dict[str, float]:
-    """Count, least, median, 99 % and most, in milliseconds."""
+    """Return count, minimum, median, percentiles and maximum, in milliseconds."""
     ordered = sorted(values)
 
     def at(share: float) -> float:
@@ -477,7 +481,7 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def times_of(outcomes: Iterable[Outcome]) -> dict[str, dict[str, float]]:
-    """By what was measured."""
+    """Return all measurements by their names."""
     times: defaultdict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
         for what, values in outcome.times.items():
@@ -486,7 +490,7 @@ def times_of(outcomes: Iterable[Outcome]) -> dict[str, dict[str, float]]:
 
 
 def summary(outcomes: list[Outcome]) -> str:
-    """Sums, times, refusals, and the failures."""
+    """Return lines with sums, times, refusals and failures."""
     lines = []
     groups: defaultdict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
@@ -499,7 +503,7 @@ def summary(outcomes: list[Outcome]) -> str:
                      f"{sum(o.seconds for o in group):.0f} s")
         for what, of in times_of(group).items():
             lines.append(f"  {what}: {of['count']} times, {of['min']} .. {of['max']} ms, median {of['median']}, "
-                         f"90 % {of['p90']}, 99 % {of['p99']}")
+                         f"p90 {of['p90']}, p99 {of['p99']}")
         refused: defaultdict[str, int] = defaultdict(int)
         for outcome in group:
             for why, count in outcome.refused.items():
@@ -511,7 +515,7 @@ def summary(outcomes: list[Outcome]) -> str:
 
 
 def write_json(outcomes: list[Outcome], file: Path) -> None:
-    """A line for each life."""
+    """Write a JSON line for each life."""
     with open(file, "a", encoding="utf-8") as out:
         for outcome in outcomes:
             life = outcome.life

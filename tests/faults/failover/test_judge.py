@@ -1,4 +1,4 @@
-"""The verdict finds what it is there for: each fault is planted into three logs, or into what was acknowledged."""
+"""Tests of the judge: each fault, planted into three logs or into the acknowledgements, is found."""
 import struct
 import zlib
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.support.store_compare import MESSAGE_MAGIC
 
 
 def record(offset: int, name: str, queue_id: int, queue_offset: int) -> bytes:
-    """A record as it lies in the log."""
+    """Return a record as it is stored in the log."""
     body, topic, properties = b"rest of " + name.encode(), TOPIC.encode(), f"KEYS\x01{name}\x02TAGS\x01Tag".encode()
     size, crc = 91 + len(body) + len(topic) + len(properties), zlib.crc32(body) & 0x7FFFFFFF
     return struct.pack(
@@ -26,7 +26,7 @@ def record(offset: int, name: str, queue_id: int, queue_offset: int) -> bytes:
 
 
 class Fake:
-    """Three logs of messages m0, m1 ..., each acknowledged by the master of its epoch, at the time of its number."""
+    """Three logs of messages m0, m1 ..., each acknowledged by the master of its epoch at the time of its number."""
 
     def __init__(self, folder: Path, count: int = 20, epochs: tuple = ((1, 0),)):
         log, self.acks = b"", []
@@ -50,22 +50,22 @@ class Fake:
         self._end = len(log)
 
     def ends_in_sync(self) -> list[int]:
-        """Where the logs end."""
+        """Return the ends of the logs."""
         return [self._end] * 3
 
     def master(self) -> None:
-        """Nobody to read from."""
+        """Return None: no broker can be read from."""
 
     def epochs(self) -> list[tuple[int, int]]:
-        """As the master's file has them."""
+        """Return the epochs as in the master's file."""
         return self._epochs
 
     def look(self) -> int:
-        """The verdict."""
+        """Run the judge."""
         return Judge(self, self).look()
 
     def change(self, number: int, **fields: object) -> None:
-        """Another acknowledgement."""
+        """Change an acknowledgement."""
         self.acks[number] = self.acks[number]._replace(**fields)
 
     def write(self, index: int, at: int, data: bytes) -> None:
@@ -78,7 +78,7 @@ class Fake:
 TWO = ((1, 0), (2, 10))
 
 
-def test_nothing_is_found_where_all_is_well(tmp_path):
+def test_correct_logs_pass(tmp_path):
     fake = Fake(tmp_path, epochs=TWO)
     judge = Judge(fake, fake)
     assert judge.look() == 20
@@ -86,7 +86,7 @@ def test_nothing_is_found_where_all_is_well(tmp_path):
     assert judge.epochs == 2
 
 
-def test_a_lost_message_is_found(tmp_path):
+def test_lost_message_is_found(tmp_path):
     fake = Fake(tmp_path)
     fake.change(7, name="gone")
     with pytest.raises(Violation, match="A: .*gone"):
@@ -94,34 +94,35 @@ def test_a_lost_message_is_found(tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"queue_offset": 99}, {"offset": 3}, {"crc": 1}, {"queue_id": 3}, {"topic": "T"}])
-def test_a_message_elsewhere_is_found(tmp_path, change):
+def test_message_at_another_place_is_found(tmp_path, change):
     fake = Fake(tmp_path)
     fake.change(7, **change)
     with pytest.raises(Violation, match="A: "):
         fake.look()
 
 
-def test_another_byte_in_one_log_is_found(tmp_path):
+def test_changed_byte_in_one_log_is_found(tmp_path):
     fake = Fake(tmp_path)
     fake.write(2, 777, b"\xff")
     with pytest.raises(Violation, match="B: b0 and b2 differ from 777 on"):
         fake.look()
 
 
-def test_a_body_that_is_not_that_of_its_crc_is_found_in_all_logs(tmp_path):
+def test_body_with_a_wrong_crc_in_all_logs_is_found(tmp_path):
     fake = Fake(tmp_path)
     for index in range(3):
-        fake.write(index, fake.starts[7] + 89, b"\xff")  # in the body, of what nobody may have acknowledged
+        # In the body of a message that need not be acknowledged.
+        fake.write(index, fake.starts[7] + 89, b"\xff")
     del fake.acks[7]
     with pytest.raises(Violation, match="B: the record at .* is damaged"):
         fake.look()
 
 
-def test_an_offset_given_twice_is_found(tmp_path):
+def test_repeated_offset_is_found(tmp_path):
     fake = Fake(tmp_path)
     for index in range(3):
         fake.write(index, fake.starts[9], record(fake.starts[9], "m9", 1, 3))
-    with pytest.raises(Violation, match="C: m9 .* has offset 3 of queue .*1., where 4 is due"):
+    with pytest.raises(Violation, match="C: m9 .* has offset 3 of queue .*1., expected 4"):
         fake.look()
 
 
@@ -132,17 +133,18 @@ def test_two_masters_of_one_epoch_are_found(tmp_path):
         fake.look()
 
 
-def test_an_old_master_that_acknowledges_behind_the_new_one_is_found(tmp_path):
+def test_old_master_that_acknowledges_after_the_new_one_is_found(tmp_path):
     fake = Fake(tmp_path, epochs=TWO)
-    fake.change(9, sent=10.4, received=30.0)  # the first answer of the new one came at 10.5
+    # The new master's first answer arrived at 10.5.
+    fake.change(9, sent=10.4, received=30.0)
     assert fake.look() == 20
     fake.change(9, sent=10.6, received=30.0)
-    with pytest.raises(Violation, match="M: two masters at a time: .*m9.* of epoch 1 was sent behind .*m10"):
+    with pytest.raises(Violation, match="M: two masters at a time: .*m9.* of epoch 1 was sent after .*m10"):
         fake.look()
 
 
-def test_ends_are_those_of_one_mastership(tmp_path, monkeypatch):
-    """A master of before, which the controller still names, may have a log that parts from the others."""
+def test_ends_belong_to_one_mastership(tmp_path, monkeypatch):
+    """An earlier master that the controller still names may have a log that diverges from the others."""
     cluster, ends = Cluster(tmp_path, Plan(), 1), iter([(971, 120, 120), (990, 990, 990), (995, 995, 995)])
     states = iter([(11, 29), (12, 30), (12, 31), (12, 32), (12, 32), (12, 32)])
     cluster.replicas = [SimpleNamespace(address=str(index), told_end=lambda index=index: now[index])
@@ -158,7 +160,7 @@ def test_ends_are_those_of_one_mastership(tmp_path, monkeypatch):
     assert cluster.ends_in_sync() == [995] * 3
 
 
-def test_epochs_are_read_and_not_while_they_are_written(tmp_path):
+def test_epoch_file_is_not_read_while_it_is_written(tmp_path):
     file = tmp_path / "epochs"
     assert read_epochs(file) == []
     file.write_text("2\n12345\n1-0\n3-1000\n")
@@ -167,7 +169,7 @@ def test_epochs_are_read_and_not_while_they_are_written(tmp_path):
     assert read_epochs(file) == []
 
 
-def test_waits_of_producers():
+def test_waits_of_producers_are_measured():
     refusals = Refusals()
     refusals.note(1.0, 1.05)
     refusals.note(2.0, 2.5)
@@ -175,7 +177,7 @@ def test_waits_of_producers():
     assert (refusals.longest_s(0), refusals.longest_s(3.0), refusals.longest_s(9)) == (0.5, pytest.approx(0.2), 0.0)
 
 
-def test_the_same_seed_gives_the_same_schedule(tmp_path):
+def test_same_seed_gives_the_same_schedule(tmp_path):
     def schedule(seed: int) -> list:
         return list(lives.lives_of(["kill", "partition"], Plan(), seed, 60, tmp_path))
     assert schedule(1) == schedule(1)
@@ -184,6 +186,6 @@ def test_the_same_seed_gives_the_same_schedule(tmp_path):
     assert all(life.plan.partitions == (life.kind == "partition") for life in schedule(1))
 
 
-def test_quantiles():
+def test_quantiles_are_computed():
     assert lives.quantiles([0.1, 0.2, 0.3]) == {
         "count": 3, "min": 100.0, "median": 200.0, "p90": 300.0, "p99": 300.0, "max": 300.0}

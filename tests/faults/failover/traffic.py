@@ -1,13 +1,13 @@
-"""Producers that find the master by themselves, and one that asks each broker: the witnesses of a failover.
+"""Producers that find the master on their own, and a prober for each broker: the witnesses of a failover.
 
-All of it is one thread with a selector and a timer, so that its own cost is small and its times are sharp:
+A single thread with a selector and a timer does everything, so that its own cost is small and its times are precise:
 
     _Producer (16)  --a message at a time-->  _Link to the broker that acknowledged last, or to the next one
-    _Prober (one per broker)  --a message each `probe_s`, whatever becomes of those before-->  _Link to its broker
+    _Prober (one per broker)  --a message every `probe_s`, independent of earlier ones-->  _Link to its broker
 
-Producers send messages and batches of all sizes, see drawn_messages.py, probers small ones. A message has a new name
-for each attempt. Only SEND_OK counts as acknowledged. A link whose answer is late is not closed: what it still answers
-counts.
+Producers send messages and batches of all sizes, see drawn_messages.py; probers send small messages. Each attempt of a
+message has a new name. Only SEND_OK counts as acknowledged. A link with a late answer is not closed: its later answers
+count.
 """
 import heapq
 import itertools
@@ -33,15 +33,18 @@ TOPICS = (TOPIC, "Failover-of-another-topic")
 OK = 0
 STORED_MAYBE = (10, 11, 12)  # FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT
 REFUSED_PAUSE_S = 0.02
-_BYTES_PER_S = 200_000  # of one producer: three logs grow by what 16 of them send
+# The rate of one producer: three logs grow by the messages of 16 producers.
+_BYTES_PER_S = 200_000
 _HEAVY = 0.15
-ANSWER_WITHIN_S = 1.5  # then a producer tries another broker
-LATE_WITHIN_S = 60  # then nobody waits for the answer any more
+# The time after which a producer tries another broker.
+ANSWER_WITHIN_S = 1.5
+# The time after which an answer is no longer waited for.
+LATE_WITHIN_S = 60
 _MOST_PENDING = 100  # of a prober
 
 
 class Ack(NamedTuple):
-    """One acknowledged message. Times are monotonic, in seconds; `sent`: when it left here."""
+    """One acknowledged message. Times are monotonic, in seconds; `sent`: when it was sent."""
 
     name: str
     broker: int  # index
@@ -49,7 +52,8 @@ class Ack(NamedTuple):
     queue_id: int
     queue_offset: int
     offset: int  # in the commit log
-    crc: int  # of the body and the properties, see drawn_messages.crc_of
+    # The CRC of the body and the properties, see drawn_messages.crc_of.
+    crc: int
     sent: float
     received: float
 
@@ -59,28 +63,28 @@ class _Attempt:
     topic: str
     messages: tuple[tuple[str, int], ...]  # name and CRC of each
     sent: float
-    told: Callable[[int], None]  # called with the answer's code
+    told: Callable[[int], None]  # called with the response code
 
 
 @dataclass
 class Refusals:
-    """How long producers waited for an acknowledgement, from their first attempt on: (begin, end), if it was long."""
+    """The long waits of producers for an acknowledgement, from their first attempts on: (begin, end)."""
 
     at_least_s: float = 0.02
     waits: list[tuple[float, float]] = field(default_factory=list)
 
     def note(self, begin: float, end: float) -> None:
-        """A message is acknowledged."""
+        """Record that a message is acknowledged."""
         if end - begin >= self.at_least_s:
             self.waits.append((begin, end))
 
     def longest_s(self, since: float) -> float:
-        """Of the waits that ended later than `since`."""
+        """Return the longest wait that ended after `since`."""
         return max((end - begin for begin, end in self.waits if end >= since), default=0.0)
 
 
 class _Link:
-    """One connection to a broker, that may have many requests on their way."""
+    """One connection to a broker, which may have many requests under way."""
 
     def __init__(self, traffic: "Traffic", broker: int):
         self.broker = broker
@@ -97,16 +101,17 @@ class _Link:
         traffic.selector.register(self.socket, selectors.EVENT_WRITE, self)
 
     def send(self, opaque: int, attempt: _Attempt, data: bytes) -> None:
-        """Put a request on its way."""
+        """Send a request."""
         self.pending[opaque] = attempt
         self._out += data
         if self._connected:
             self._flush()
 
     def on_event(self, events: int) -> None:
-        """The socket is ready."""
+        """Handle a ready socket."""
         if not self.is_open:
-            return  # since this round of the selector began
+            # closed in this round of the selector
+            return
         if events & selectors.EVENT_WRITE:
             if not self._connected and self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                 self.close()
@@ -121,7 +126,8 @@ class _Link:
             while self._out:
                 del self._out[:self.socket.send(self._out)]
         except BlockingIOError:
-            pass  # the selector says when there is room
+            # the selector reports when it is writable
+            pass
         except OSError:
             self.close()
             return
@@ -151,7 +157,7 @@ class _Link:
                 self._traffic.answered(self, attempt, head)
 
     def close(self) -> None:
-        """It has ended; so has everything that was on its way."""
+        """Close the connection, and fail all requests that are under way."""
         if not self.is_open:
             return
         self.is_open = False
@@ -165,7 +171,7 @@ class _Link:
 
 
 class _Producer:
-    """Sends one message after the other, with a pause between them, to whoever acknowledges."""
+    """A producer that sends one message after another, with pauses, to the broker that acknowledges."""
 
     def __init__(self, traffic: "Traffic", number: int, pause_s: float):
         self._traffic = traffic
@@ -175,12 +181,13 @@ class _Producer:
         self._broker = 0
         self._size = 0  # of the last body
         self._link: _Link | None = None
-        self._since: float | None = None  # the first attempt that is not followed by an acknowledgement yet
+        # The time of the first attempt since the last acknowledgement.
+        self._since: float | None = None
         self.is_busy = False
         self.step()
 
     def step(self) -> None:
-        """Send."""
+        """Send the next message."""
         traffic = self._traffic
         if not traffic.is_going:
             self.is_busy, self._since = False, None
@@ -224,7 +231,7 @@ class _Producer:
 
 
 class _Prober:
-    """Asks one broker each `probe_s`, if it is silent, too."""
+    """A prober that sends to one broker every `probe_s`, even if the broker does not answer."""
 
     def __init__(self, traffic: "Traffic", broker: int):
         self._traffic = traffic
@@ -235,7 +242,7 @@ class _Prober:
         self.step()
 
     def step(self) -> None:
-        """Send, and come again."""
+        """Send, and schedule the next probe."""
         traffic = self._traffic
         traffic.later(traffic.probe_s, self.step)
         if not traffic.is_going:
@@ -248,8 +255,8 @@ class _Prober:
 
 
 class Traffic:
-    """The producers of one life of a cluster, whose brokers are `addresses`: index -> `host:port`; they take bodies of
-    `least` to `largest` bytes."""
+    """The producers of one life of a cluster with the brokers `addresses`: index -> `host:port`. The brokers accept
+    bodies of `least` to `largest` bytes."""
 
     def __init__(self, addresses: list[str], name: str, journal: Path, producers: int = 16, pause_s: float = 0.04,
                  least: int = 0, largest: int = 512 * KIB):
@@ -257,9 +264,11 @@ class Traffic:
         self.name = name
         self.drawing = Drawing(largest, _HEAVY, least=least)
         self.probe_drawing = Drawing(4 * KIB, 0, least=least)
-        self.acks: list[Ack] = []  # only the thread adds; others may read what is there
+        # Only the thread appends; others may read.
+        self.acks: list[Ack] = []
         self.maybe = self.unknown = 0
-        self.refused: Counter[str] = Counter()  # code and the beginning of the remark
+        # code and beginning of the remark
+        self.refused: Counter[str] = Counter()
         self.refusals = Refusals()
         self.probe_s = 0.2
         self.last_master = 0
@@ -279,26 +288,26 @@ class Traffic:
         self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
         self._thread.start()
 
-    # From other threads.
+    # Methods for other threads.
 
     def go(self) -> None:
-        """Send."""
+        """Start sending."""
         self.is_going = True
 
     def pause(self) -> None:
-        """Send no more, and wait until no producer waits for an answer."""
+        """Stop sending, and wait until no producer waits for an answer."""
         self.is_going = False
         wait_until(lambda: not any(producer.is_busy for producer in self._producers), 60_000, "the producers rest")
 
     def close(self) -> None:
-        """End."""
+        """End the thread."""
         self._stopped.set()
         self._thread.join(240)
         assert not self._thread.is_alive(), "the traffic's thread hangs"
         self._journal.close()
 
     def acked_by_other(self, victim: int, since: float, timeout_s: float) -> Ack:
-        """The first acknowledgement, of what was sent later than `since`, by any other broker than `victim`."""
+        """Wait for the first acknowledgement of a message sent after `since`, by another broker than `victim`."""
         seen = len(self.acks)
         while seen and self.acks[seen - 1].received > since:
             seen -= 1
@@ -314,7 +323,7 @@ class Traffic:
             time.sleep(0.002)
 
     def wait_for_more(self, count: int, timeout_ms: int = 60_000) -> None:
-        """Until so many more are acknowledged than now."""
+        """Wait until `count` more messages are acknowledged than now."""
         wanted = len(self.acks) + count
 
         def are_there() -> bool:
@@ -326,7 +335,7 @@ class Traffic:
         if self.failure is not None:
             raise AssertionError("the traffic's thread has failed") from self.failure
 
-    # The thread's own.
+    # Methods of the thread.
 
     def _run(self) -> None:
         try:
@@ -355,11 +364,11 @@ class Traffic:
             entry[1].close()
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do it in so many seconds."""
+        """Call a function after this number of seconds."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), action))
 
     def send(self, link: _Link, request: Request, told: Callable[[int], None]) -> int:
-        """A message or a batch over a link. The size of the request's body."""
+        """Send a message or a batch over a link; return the size of the request's body."""
         opaque, body = next(self._opaques), request.body()
         head = header(request.code, opaque, **request.fields("failover-producer", QUEUES))
         messages = tuple((message.name, message.crc) for message in request.messages)
@@ -367,7 +376,7 @@ class Traffic:
         return len(body)
 
     def answered(self, link: _Link, attempt: _Attempt, head: dict) -> None:
-        """An answer has come; of a batch it has all message ids, and the queue offset of the first message."""
+        """Handle an answer. For a batch it has all message ids, and the queue offset of the first message."""
         received, code = time.monotonic(), head["code"]
         if code == OK:
             fields = head["extFields"]

@@ -14,8 +14,8 @@ import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.namesrv.NamesrvStartup;
 
 /**
- * One JVM with many brokers and name servers. Requests on stdin, words between tabs: "start", number, "broker" or
- * "namesrv", config file; "end", number. Answers on stdout, in any order: number, what was asked, "" or what went wrong.
+ * One JVM with many brokers and name servers. Requests on stdin, words separated by tabs: "start", number, "broker" or
+ * "namesrv", config file; "end", number. Answers on stdout, in any order: number, request, and "" or the error.
  */
 public final class Host {
     private static final PrintStream OUT = System.out;
@@ -55,7 +55,7 @@ public final class Host {
         }
     }
 
-    /** What a start reads and writes in static fields is one start's at a time. */
+    /** Starts a server; one start at a time, because starts use static fields. */
     private static void start(String number, String what, String config) throws Exception {
         synchronized (START_LOCK) {
             String[] words = {"-c", config};

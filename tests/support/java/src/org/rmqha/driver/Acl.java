@@ -24,18 +24,18 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.remoting.RPCHook;
 
-/** Clients that sign their requests, and what the original makes of address patterns and of account files. */
+/** Clients that sign their requests, and the original's reading of address patterns and of account files. */
 final class Acl {
     private Acl() {
     }
 
-    /** The hook of "accessKey" and "secretKey"; null without. */
+    /** The hook of "accessKey" and "secretKey"; null without them. */
     static RPCHook hook(JSONObject command) {
         String key = command.getString("accessKey");
         return key == null ? null : new AclClientRPCHook(new SessionCredentials(key, command.getString("secretKey")));
     }
 
-    /** Sends one message to each of "topics"; for each the status, or the error's text. */
+    /** Sends one message to each of "topics"; returns the status of each, or the error's text. */
     static JSONObject send(JSONObject command) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("acl-producer", hook(command));
         Driver.pointToCluster(producer, command);
@@ -62,7 +62,7 @@ final class Acl {
         }
     }
 
-    /** Consumes "topic" as "group" until one message came or "deadlineMs" is over; whether one came. */
+    /** Consumes "topic" as "group" until one message has arrived or "deadlineMs" has passed; returns whether one arrived. */
     static JSONObject consume(JSONObject command) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"), hook(command),
             new AllocateMessageQueueAveragely());
@@ -84,7 +84,7 @@ final class Acl {
         }
     }
 
-    /** For each of "patterns" a text: "error", or for each of "addresses" 1, 0, or x where matching fails. */
+    /** Returns a text for each of "patterns": "error", or for each of "addresses" 1, 0, or x where matching fails. */
     static JSONObject addresses(JSONObject command) {
         List<String> addresses = command.getJSONArray("addresses").toJavaList(String.class);
         JSONArray results = new JSONArray();
@@ -113,7 +113,7 @@ final class Acl {
         }
     }
 
-    /** Reads each of "files" as the original's broker does: what it says, "null", or "error". */
+    /** Reads each of "files" as the original's broker does; returns the result, "null", or "error". */
     static JSONObject yaml(JSONObject command) {
         JSONArray results = new JSONArray();
         for (String file : command.getJSONArray("files").toJavaList(String.class)) {

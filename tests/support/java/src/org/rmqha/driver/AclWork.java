@@ -25,7 +25,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.RPCHook;
 
-/** What clients do with the least permissions: transactions, batches, retries, orderly and lite consumers, replies. */
+/** Work of clients with the minimum permissions: transactions, batches, retries, orderly and lite consumers, replies. */
 final class AclWork {
     private static final int WANTED = 4;
 
@@ -39,7 +39,7 @@ final class AclWork {
         this.consumers = Acl.hook(command.getJSONObject("consumer"));
     }
 
-    /** Answers what came by each way: "pushed", "again", "orderly", "lite", "reply". */
+    /** Returns the messages received in each way: "pushed", "again", "orderly", "lite", "reply". */
     static JSONObject run(JSONObject command) throws Exception {
         return new AclWork(command).run();
     }

@@ -11,12 +11,12 @@ import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Requests that wait for replies, and a consumer that replies with each body turned round. */
+/** Requests that wait for replies, and a consumer that replies with each body reversed. */
 final class Ask {
     private Ask() {
     }
 
-    /** Sends each of "bodies" as a request; answers replies: the bodies, or the error. "-" gets no reply. */
+    /** Sends each of "bodies" as a request; returns replies: the bodies, or the error. "-" gets no reply. */
     static JSONObject run(JSONObject command) throws Exception {
         String topic = command.getString("topic");
         DefaultMQProducer asker = producer(command, "askers", "asker");

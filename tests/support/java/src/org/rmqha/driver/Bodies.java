@@ -2,7 +2,7 @@ package org.rmqha.driver;
 
 import java.nio.ByteBuffer;
 
-/** Message bodies that can be computed again from (seed, index, size); tests/support/load.py is the twin. */
+/** Message bodies that are reproducible from (seed, index, size); tests/support/load.py is the twin. */
 final class Bodies {
     private static final int PERIOD = 1009;
     private final byte[] table = new byte[PERIOD];
@@ -15,7 +15,7 @@ final class Bodies {
         }
     }
 
-    /** From 8 bytes on the body begins with its index (big-endian); the rest is the table, turned by the index. */
+    /** A body of 8 bytes or more begins with its index (big-endian); the rest is the table, rotated by the index. */
     byte[] of(long index, int size) {
         byte[] body = new byte[size];
         int from = (int) (index * 31 % PERIOD);

@@ -8,7 +8,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** What a reader saw, held against what was sent: bodies, repeats, and the offsets of each queue. Guarded by itself. */
+/** Comparison of the received messages with the sent ones: bodies, repeats, and the offsets of each queue. Synchronized. */
 final class Checks {
     private static final int SHOWN = 20;
     private final Bodies bodies;
@@ -31,7 +31,7 @@ final class Checks {
         this.count = command.getIntValue("count");
     }
 
-    /** Takes one message; the count of distinct ones so far. */
+    /** Adds one message; returns the number of distinct ones so far. */
     synchronized int take(MessageExt message) {
         total++;
         String queue = message.getBrokerName() + "/" + message.getQueueId();

@@ -33,14 +33,14 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.protocol.NamespaceUtil;
 
-/** Producers and consumers with a namespace, a trace, a compression; and the strategies that share queues. */
+/** Producers and consumers with a namespace, a trace, a compression; and the strategies that allocate queues. */
 final class Clients {
     private static final Object COMPRESSION_LOCK = new Object();
 
     private Clients() {
     }
 
-    /** Sends "bodies" to "topic" and gives the ids: options are "namespace", "trace", "traceTopic", "compressType",
+    /** Sends "bodies" to "topic" and returns the ids. Options: "namespace", "trace", "traceTopic", "compressType",
      *  "compressLevel", "compressOver", "inTransaction". */
     static JSONObject send(JSONObject command) throws Exception {
         DefaultMQProducer producer = producer(command);
@@ -90,7 +90,7 @@ final class Clients {
             });
             return producer;
         }
-        synchronized (COMPRESSION_LOCK) {  // the type is read once, when the producer is made
+        synchronized (COMPRESSION_LOCK) {  // the type is read once, when the producer is created
             if (command.containsKey("compressType")) {
                 System.setProperty(MixAll.MESSAGE_COMPRESS_TYPE, command.getString("compressType"));
                 System.setProperty(MixAll.MESSAGE_COMPRESS_LEVEL, command.getString("compressLevel"));
@@ -104,7 +104,7 @@ final class Clients {
         }
     }
 
-    /** Receives "topic" until "until" messages came; each as {topic, body, msgId, tags, reconsumeTimes}. The first
+    /** Receives "topic" until "until" messages have arrived; returns each as {topic, body, msgId, tags, reconsumeTimes}. The first
      *  "failFirst" are refused. Options: "namespace", "trace", "traceTopic", "orderly", "expression". */
     static JSONObject receive(JSONObject command) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("namespace"), command.getString("group"),
@@ -152,7 +152,7 @@ final class Clients {
         }
     }
 
-    /** Until the trace topic has "count" events of that kind about a message: a client that ends soon loses some. */
+    /** Waits until the trace topic has "count" events of that kind about a message: a client that ends earlier loses some. */
     private static void waitForTraces(MQAdmin client, String id, String kind, int count) throws Exception {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(50);
         int found = 0;
@@ -167,7 +167,7 @@ final class Clients {
                     }
                 }
             } catch (MQClientException e) {
-                found = 0;  // nothing yet
+                found = 0;  // no events yet
             }
         }
     }
@@ -185,7 +185,7 @@ final class Clients {
     }
 
     /** "cases": {strategy, cid, cids, queues: [[topic, broker, id], ...], nodes, rooms} -> for each the queues of that
-     *  client, or the name of the exception. Where a client or broker stands is what its name has before "@". */
+     *  client, or the name of the exception. The room of a client or broker is the part of its name before "@". */
     static JSONObject allocate(JSONObject command) {
         JSONArray results = new JSONArray();
         for (Object item : command.getJSONArray("cases")) {
@@ -247,7 +247,7 @@ final class Clients {
         }
     }
 
-    /** "cases": [namespace, resource] -> for each what NamespaceUtil makes of it. */
+    /** "cases": [namespace, resource] -> the results of NamespaceUtil for each. */
     static JSONObject namespaces(JSONObject command) {
         JSONArray results = new JSONArray();
         for (Object item : command.getJSONArray("cases")) {

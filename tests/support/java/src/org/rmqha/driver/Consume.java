@@ -9,7 +9,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** A push consumer that runs until "until" distinct messages came (and lingerMs more, for repeats) or the deadline passed. */
+/** A push consumer that runs until "until" distinct messages have arrived (and lingerMs more, for repeats) or the deadline has passed. */
 final class Consume {
     private Consume() {
     }

@@ -10,7 +10,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 
-/** A push consumer as users start it, but for pullBatchSize, that only counts: how long a backlog of "count" takes. */
+/** A push consumer as users start it, except for pullBatchSize, that only counts: measures the time for a backlog of "count". */
 final class Drain {
     private Drain() {
     }

@@ -13,25 +13,26 @@ import java.nio.charset.StandardCharsets;
 import org.apache.rocketmq.client.ClientConfig;
 
 /**
- * One JVM that serves many commands: a JSON object a line on stdin ("id" and "cmd"), answers on stdout in any order.
- * An answer is {"id":..,"ok":true,..} or {"id":..,"ok":false,"error":".."}; on the way {"id":..,"progress":n} may come.
+ * One JVM that serves many commands: a JSON object per line on stdin ("id" and "cmd"), answers on stdout in any order.
+ * An answer is {"id":..,"ok":true,..} or {"id":..,"ok":false,"error":".."};
+ * before it there may be {"id":..,"progress":n}.
  */
 public final class Driver {
     private static final PrintStream OUT = System.out;
     private static final Object ADMIN_LOCK = new Object();
 
-    /** For sends that are to succeed, however busy the host is. */
+    /** Timeout of sends that have to succeed on a busy host. */
     static final int SEND_TIMEOUT_MS = 120_000;
 
-    /** For all other requests of clients: routes, heartbeats and what a consumer asks a broker at its start. */
+    /** Timeout of all other requests of clients: routes, heartbeats, and requests of a consumer at its start. */
     private static final int CALL_TIMEOUT_MS = 30_000;
 
-    /** Something that a command says before it is done. */
+    /** Receives the progress of a command before it is done. */
     interface Progress {
         void at(int count);
     }
 
-    /** Give a client the name servers of the command, and time for their answers. */
+    /** Gives a client the name servers of the command, and time for their answers. */
     static void pointToCluster(ClientConfig client, JSONObject command) {
         client.setNamesrvAddr(command.getString("namesrv"));
         client.setMqClientApiTimeout(CALL_TIMEOUT_MS);
@@ -124,7 +125,7 @@ public final class Driver {
         }
     }
 
-    /** Runs mqadmin inside this JVM, with the credentials in "home" if it is given, and gives what it printed. */
+    /** Runs mqadmin inside this JVM, with the credentials in "home" if it is given, and returns its output. */
     private static JSONObject admin(String[] args, String home) throws ReflectiveOperationException {
         synchronized (ADMIN_LOCK) {
             ByteArrayOutputStream bytes = new ByteArrayOutputStream();

@@ -27,8 +27,9 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Sends messages that are described one by one, each of its own kind, and reads them back with all their fields.
- * A description: "index", "body" and optionally "tag", "keys", "properties", "delayLevel", "flag"; "transaction" is what
- * the local transaction says: commit, rollback, late (commits when the broker asks) or never; "batch" is a list of them.
+ * A description: "index", "body" and optionally "tag", "keys", "properties", "delayLevel", "flag"; "transaction" is the
+ * result of the local transaction: commit, rollback, late (commits when the broker checks) or never; "batch" is a list of
+ * descriptions.
  */
 final class Mixed {
     private static final String TRANSACTION = "transaction";
@@ -36,7 +37,7 @@ final class Mixed {
     private Mixed() {
     }
 
-    /** Answers results: [status or error, queueId, queueOffset, offsetMsgId] of each description, in order. */
+    /** Returns results: [status or error, queueId, queueOffset, offsetMsgId] of each description, in order. */
     static JSONObject send(JSONObject command) throws Exception {
         JSONArray descriptions = command.getJSONArray("messages");
         CountDownLatch late = new CountDownLatch((int) descriptions.stream()
@@ -45,7 +46,7 @@ final class Mixed {
         Driver.pointToCluster(producer, command);
         producer.setRetryTimesWhenSendFailed(0);
         producer.setSendMsgTimeout(Driver.SEND_TIMEOUT_MS);
-        producer.setHeartbeatBrokerInterval(1000); // the broker asks only who has told it of itself
+        producer.setHeartbeatBrokerInterval(1000); // the broker only checks with producers that have sent it a heartbeat
         producer.setTransactionListener(new Outcomes(late));
         ExecutorService checks = Executors.newSingleThreadExecutor();
         producer.setExecutorService(checks);
@@ -62,7 +63,7 @@ final class Mixed {
             if (descriptions.stream().anyMatch(one -> ((JSONObject) one).containsKey(TRANSACTION))) {
                 checks.shutdown();
                 checks.awaitTermination(command.getLongValue("deadlineMs"), TimeUnit.MILLISECONDS);
-                Thread.sleep(500); // the last answers to the broker are one-way
+                Thread.sleep(500); // the last answers to the broker are oneway
             }
         } finally {
             producer.shutdown();
@@ -120,10 +121,10 @@ final class Mixed {
         return message;
     }
 
-    /** Says of each transaction what its property asks for. */
+    /** Returns for each transaction the state that its property asks for. */
     private static final class Outcomes implements TransactionListener {
         private final CountDownLatch late;
-        private final Set<String> asked = ConcurrentHashMap.newKeySet(); // the broker may ask again before it has the answer
+        private final Set<String> asked = ConcurrentHashMap.newKeySet(); // the broker may check again before it has the answer
 
         Outcomes(CountDownLatch late) {
             this.late = late;
@@ -147,14 +148,14 @@ final class Mixed {
                 return LocalTransactionState.UNKNOW;
             }
             if (!asked.add(message.getUserProperty("index"))) {
-                return LocalTransactionState.UNKNOW; // committed already, and a second time it would be stored again
+                return LocalTransactionState.UNKNOW; // already committed; a second commit would store it again
             }
             late.countDown();
             return LocalTransactionState.COMMIT_MESSAGE;
         }
     }
 
-    /** Consumes until "until" messages came (and lingerMs more); answers each message with its fields. */
+    /** Consumes until "until" messages have arrived (and lingerMs more); returns each message with its fields. */
     static JSONObject read(JSONObject command) throws Exception {
         JSONArray read = new JSONArray();
         CountDownLatch all = new CountDownLatch(command.getIntValue("until"));

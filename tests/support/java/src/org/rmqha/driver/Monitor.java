@@ -13,11 +13,11 @@ import org.apache.rocketmq.tools.monitor.MonitorListener;
 import org.apache.rocketmq.tools.monitor.MonitorService;
 import org.apache.rocketmq.tools.monitor.UndoneMsgs;
 
-/** One round of what mqadmin startMonitoring does, at once: its first comes after 20 s. */
+/** One round of mqadmin startMonitoring, run immediately: the command's first round begins after 20 s. */
 final class Monitor implements MonitorListener {
     private final List<String> heard = Collections.synchronizedList(new ArrayList<>());
 
-    /** What the listener was told, a line each. */
+    /** The calls of the listener, one line each. */
     static JSONObject run(JSONObject command) throws Exception {
         MonitorConfig config = new MonitorConfig();
         config.setNamesrvAddr(command.getString("namesrv"));

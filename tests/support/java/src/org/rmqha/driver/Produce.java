@@ -12,9 +12,9 @@ import org.apache.rocketmq.common.message.Message;
 
 /**
  * Sends messages first .. first+count-1: body from (seed, index, sizes[index % n]), property "index", a tag and two keys.
- * Answers results: [index, status or error, msgId, offsetMsgId, brokerName, queueId, queueOffset], one for each message or batch;
- * seconds from the first send to the last answer, and latencyUs of the calls that threw nothing: [share, us] for each of SHARES, where us
- * is what this share of them took at most (-1 when all threw).
+ * Returns results: [index, status or error, msgId, offsetMsgId, brokerName, queueId, queueOffset], one for each message or batch;
+ * seconds from the first send to the last answer, and latencyUs of the calls without an exception: [share, us] for each of SHARES, where this
+ * share of them took at most us (-1 if all threw).
  */
 final class Produce {
     private static final double[] SHARES = {0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1};
@@ -52,7 +52,7 @@ final class Produce {
         producer.setSendMsgTimeout(command.getIntValue("timeoutMs"));
         producer.setRetryTimesWhenSendFailed(command.getIntValue("retries"));
         producer.setCompressMsgBodyOverHowmuch(command.getIntValue("compressOver"));
-        if (command.getBooleanValue("tls")) { // a client of its own: connections are shared by instance name
+        if (command.getBooleanValue("tls")) { // a separate client: connections are shared by instance name
             producer.setUseTLS(true);
             producer.setInstanceName("tls");
         }
@@ -121,7 +121,7 @@ final class Produce {
         }
     }
 
-    /** A moment for a broker that is away; false ends the thread. */
+    /** Pauses for a broker that is down; false ends the thread. */
     private static boolean pause(long ms) {
         try {
             Thread.sleep(ms);

@@ -12,7 +12,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.protocol.ResponseCode;
 
-/** Reads each queue of a topic from its start to its end, from the broker id that is asked for. */
+/** Reads each queue of a topic from its start to its end, from the broker with the given id. */
 final class Pull {
     private static final int BATCH = 32;
 
@@ -59,7 +59,7 @@ final class Pull {
         }
     }
 
-    /** Asks the index for a key: the "index" properties of what it finds. */
+    /** Queries the index by key; returns the "index" properties of the messages that it finds. */
     @SuppressWarnings("deprecation")
     static JSONObject queryKey(JSONObject command) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"));

@@ -19,12 +19,12 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Reads what a MessageSelector.bySql lets through; each message is answered as the number in its property "index". */
+/** Reads the messages that a MessageSelector.bySql selects; each is returned as the number in its property "index". */
 final class Select {
     private Select() {
     }
 
-    /** Pulls the whole topic once for each of "expressions"; answers found: the sorted numbers, or the error. */
+    /** Pulls the whole topic once for each of "expressions"; returns found: the sorted numbers, or the error. */
     static JSONObject pull(JSONObject command) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.getString("group"));
         Driver.pointToCluster(consumer, command);
@@ -32,7 +32,7 @@ final class Select {
         consumer.start();
         JSONArray found = new JSONArray();
         try {
-            // answers to heartbeats tell the client the brokers' versions; old ones get no expressions
+            // answers to heartbeats contain the brokers' versions; the client sends old ones no expressions
             MQClientInstance factory = consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
             factory.updateTopicRouteInfoFromNameServer(command.getString("topic"));
             factory.sendHeartbeatToAllBrokerWithLock();
@@ -66,7 +66,7 @@ final class Select {
         return numbers;
     }
 
-    /** Consumes by push with "expression" until "until" messages came; answers "found" and what start() threw. */
+    /** Consumes by push with "expression" until "until" messages have arrived; returns "found" and the exception of start(). */
     static JSONObject push(JSONObject command) throws Exception {
         List<Integer> numbers = Collections.synchronizedList(new ArrayList<>());
         CountDownLatch all = new CountDownLatch(command.getIntValue("until"));

@@ -11,14 +11,14 @@ import org.apache.rocketmq.filter.expression.Expression;
 import org.apache.rocketmq.filter.expression.MQFilterException;
 import org.apache.rocketmq.filter.util.BloomFilter;
 
-/** The original's filter module by itself: compiles and evaluates expressions, computes bits of bloom filters. */
+/** The original's filter module alone: compiles and evaluates expressions, computes bits of bloom filters. */
 final class Sql {
     private Sql() {
     }
 
     /**
-     * Answers for each of "expressions" {"text"} and its values over "messages" (maps of properties), or {"error"}.
-     * A value is true, false, null, or the text of what was thrown.
+     * Returns for each of "expressions" {"text"} and its values over "messages" (maps of properties), or {"error"}.
+     * A value is true, false, null, or the text of the exception.
      */
     static JSONObject evaluate(JSONObject command) {
         JSONArray answers = new JSONArray();
@@ -48,7 +48,7 @@ final class Sql {
         return values;
     }
 
-    /** Answers the bits of each of "names" in a filter of error rate "f" for "n" names, and its size. */
+    /** Returns the bits of each of "names" in a filter of error rate "f" for "n" names, and its size. */
     static JSONObject bloom(JSONObject command) {
         BloomFilter filter = BloomFilter.createByFn(command.getIntValue("f"), command.getIntValue("n"));
         JSONArray bits = new JSONArray();

@@ -72,7 +72,7 @@ final class Traces {
         return bean;
     }
 
-    /** "texts" -> "contexts": what the client's decoder makes of each, or the name of its exception. */
+    /** "texts" -> "contexts": the result of the client's decoder for each, or the name of its exception. */
     static JSONObject decode(JSONObject command) {
         JSONArray results = new JSONArray();
         for (Object text : command.getJSONArray("texts")) {

@@ -36,8 +36,8 @@ import org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
- * A store of RocketMQ 5.1.4 with its AutoSwitchHAService, and no controller: one command a line on stdin, one answer a
- * line on stdout ("ok ..." or "error ..."). Arguments: folder, broker id, then store properties as key=value.
+ * A store of RocketMQ 5.1.4 with its AutoSwitchHAService, and no controller: one command per line on stdin, one answer
+ * per line on stdout ("ok ..." or "error ..."). Arguments: folder, broker id, then store properties as key=value.
  */
 public final class AutoSwitchStore {
     private static final String TOPIC = "AutoSwitch";
@@ -92,7 +92,7 @@ public final class AutoSwitchStore {
         return (AutoSwitchHAService) store.getHaService();
     }
 
-    /** 5.1.4 walks its list of connections without a lock, and fails when one comes or goes meanwhile. */
+    /** 5.1.4 walks its list of connections without a lock, and fails if one is added or removed meanwhile. */
     private void setMembers(Set<Long> members) {
         for (int tries = 1; ; tries++) {
             try {
@@ -123,7 +123,7 @@ public final class AutoSwitchStore {
             case "set":  // ID,ID,...
                 setMembers(Arrays.stream(words[1].split(",")).map(Long::valueOf).collect(Collectors.toSet()));
                 return service().getSyncStateSet().toString();
-            case "auto":  // what a controller would answer: yes
+            case "auto":  // accepts everything, as a controller would
                 service().registerSyncStateSetChangedListener(this::setMembers);
                 return "";
             case "shrink": {
@@ -192,7 +192,7 @@ public final class AutoSwitchStore {
         msg.setBornHost(new InetSocketAddress("127.0.0.1", 40000));
         msg.setPropertiesString(MessageDecoder.messageProperties2String(msg.getProperties()));
         CompletableFuture<PutMessageResult> result;
-        roleLock.readLock().lock();  // a broker asks for the role in a hook: a store takes and acknowledges all
+        roleLock.readLock().lock();  // a broker checks the role in a hook; a store accepts and acknowledges everything
         try {
             if (config.getBrokerRole() == BrokerRole.SLAVE) {
                 refused.computeIfAbsent("SLAVE", name -> new AtomicLong()).incrementAndGet();

@@ -15,9 +15,9 @@ import org.junit.runner.notification.Failure;
 import org.junit.runner.notification.RunListener;
 
 /**
- * Runs RocketMQ's integration tests, class after class, in one JVM: an order a line on stdin ("class", perhaps one
+ * Runs RocketMQ's integration tests, class after class, in one JVM: one command per line on stdin ("class", perhaps one
  * "method" of it, "namesrv", "cluster", "brokers", "consumeMillis"), on stdout a line for each test as it ends
- * ("test", "result", "seconds", "note") and at last {"done": class}. A test that passes although sends failed is hollow.
+ * ("test", "result", "seconds", "note") and finally {"done": class}. A test that passes although sends failed is hollow.
  */
 public final class Runner extends RunListener {
     private static final PrintStream OUT = System.out;
@@ -88,7 +88,7 @@ public final class Runner extends RunListener {
         end(test, result, note, begin);
     }
 
-    /** A failure or an @Ignore of the class as a whole has no method. */
+    /** A failure or an @Ignore of a whole class has no method. */
     private static void end(Description test, String result, String note, long begin) {
         String name = test.getMethodName() == null ? "(class)" : test.getMethodName();
         say(new JSONObject(true).fluentPut("test", name).fluentPut("result", result)
@@ -96,7 +96,7 @@ public final class Runner extends RunListener {
             .fluentPut("note", note.length() > NOTE ? note.substring(0, NOTE) + "..." : note));
     }
 
-    /** The error, and the line of the test's class where it came up. */
+    /** Returns the error, and the line of the test's class where it occurred. */
     private static String described(Failure failure) {
         Class<?> type = failure.getDescription().getTestClass();
         for (StackTraceElement frame : failure.getException().getStackTrace()) {

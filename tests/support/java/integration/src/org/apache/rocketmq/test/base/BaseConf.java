@@ -27,9 +27,9 @@ import org.apache.rocketmq.test.util.MQRandomUtils;
 import org.apache.rocketmq.test.util.TestUtils;
 
 /**
- * Stands before the class of this name that RocketMQ's integration tests extend. That one starts a name server and two
- * brokers in the JVM; this one is told of servers that run elsewhere, and remembers each send that failed: the tests'
- * own producers swallow that, and some tests then find that all of no messages have arrived.
+ * Replaces the class of this name that RocketMQ's integration tests extend. That one starts a name server and two
+ * brokers in the JVM; this one gets the addresses of servers that run elsewhere, and records each failed send: the tests'
+ * own producers swallow the error, and some tests would then find that all of zero messages have arrived.
  */
 public class BaseConf {
     public static String nsAddr;
@@ -40,10 +40,10 @@ public class BaseConf {
     protected static int waitTime = 5; // seconds
     protected static int consumeTime; // milliseconds
     protected static boolean debug = false;
-    protected static List<Object> mqClients = new Clients(); // tests of broadcasting add theirs by themselves
+    protected static List<Object> mqClients = new Clients(); // tests of broadcasting add their own
 
     private static final int QUEUES_TIMEOUT_MS = 60_000;
-    private static final int SEND_TIMEOUT_MS = 120_000; // an error of a busy host is none of the servers
+    private static final int SEND_TIMEOUT_MS = 120_000; // a busy host must not look like an error of the servers
     private static final int QUEUES = 8, TOPIC_ATTEMPTS = 6; // an attempt takes 5 s when the topic does not appear
     private static final ConcurrentLinkedQueue<String> FAILED_SENDS = new ConcurrentLinkedQueue<>();
 
@@ -51,7 +51,7 @@ public class BaseConf {
         System.setProperty(RemotingCommand.REMOTING_VERSION_KEY, String.valueOf(MQVersion.CURRENT_VERSION));
     }
 
-    /** The servers, for the tests from now on, and how long these wait for messages. */
+    /** Sets the servers for the tests from now on, and how long these wait for messages. */
     public static void use(String namesrv, String cluster, List<String> brokers, int consumeMillis) {
         nsAddr = namesrv;
         clusterName = cluster;
@@ -61,7 +61,7 @@ public class BaseConf {
         consumeTime = consumeMillis;
     }
 
-    /** Why sends have failed since the last call. */
+    /** Returns why sends have failed since the last call. */
     public static List<String> takeFailedSends() {
         List<String> taken = new ArrayList<>();
         for (String one = FAILED_SENDS.poll(); one != null; one = FAILED_SENDS.poll()) {
@@ -165,7 +165,7 @@ public class BaseConf {
         return result;
     }
 
-    /** It keeps the bodies of the messages that the client took, and counts what its callback is told. */
+    /** Keeps the bodies of the messages that the client accepted, and counts the calls of its callback. */
     private static void judge(RMQAsyncSendProducer producer) {
         for (int count = producer.getExceptionMsgCount(); count > 0; count--) {
             FAILED_SENDS.add("told to the callback");
@@ -176,8 +176,8 @@ public class BaseConf {
     }
 
     /**
-     * Waits for the queues of a broadcasting consumer: it begins at the ends that they have when it gets them, and the
-     * tests send at once.
+     * Waits for the queues of a broadcasting consumer: it begins at their ends at the time when it gets them, and the
+     * tests send immediately.
      */
     private static final class Clients extends ArrayList<Object> {
         @Override
@@ -207,7 +207,7 @@ public class BaseConf {
         }
     }
 
-    /** Says which sends failed; some tests end while a thread still sends, and that is nobody's fault. */
+    /** Records failed sends; a thread that still sends after its test has ended does not count. */
     private static final class Producer extends RMQNormalProducer {
         private volatile boolean ended;
 
