@@ -87,10 +87,8 @@ def record_at(data: bytes, at: int, start: int) -> Record:
 
 def _parse(data: bytes, at: int, start: int) -> Record:
     total, _, crc, queue_id, _, queue_offset, physical, sys_flag, _ = _HEAD.unpack_from(data, at)
-    pos = at + _HEAD.size + (20 if sys_flag & _BORN_IPV6 else 8)
-    (store_timestamp,) = struct.unpack_from(">q", data, pos)
-    pos += 8 + (20 if sys_flag & _STORE_IPV6 else 8) + 4 + 8
-    body, pos = _sized(data, pos, ">i")
+    (store_timestamp,) = struct.unpack_from(">q", data, at + _HEAD.size + (20 if sys_flag & _BORN_IPV6 else 8))
+    body, pos = _sized(data, _body_begin(data, at), ">i")
     topic, pos = _sized(data, pos, ">b")
     properties, pos = _sized(data, pos, ">h")
     if pos - at != total:
@@ -98,6 +96,14 @@ def _parse(data: bytes, at: int, start: int) -> Record:
     crc_ok = (zlib.crc32(body) & 0x7FFFFFFF if body else 0) == crc
     return Record(start + at, total, topic.decode(), queue_id, queue_offset, physical, sys_flag, store_timestamp, body,
                   _properties(properties.decode()), crc_ok)
+
+
+def _body_begin(data: bytes, at: int = 0) -> int:
+    """Return the place of the body's length in the record at `at`."""
+    sys_flag = _HEAD.unpack_from(data, at)[7]
+    hosts = (20 if sys_flag & _BORN_IPV6 else 8) + (20 if sys_flag & _STORE_IPV6 else 8)
+    # also store timestamp, reconsume times and prepared offset
+    return at + _HEAD.size + hosts + 8 + 4 + 8
 
 
 def _sized(data: bytes, pos: int, length_format: str) -> tuple[bytes, int]:
@@ -165,6 +171,51 @@ def bytes_of(folder: Path, record: Record) -> bytes:
         if start <= record.offset < start + file.stat().st_size:
             return file.read_bytes()[record.offset - start:record.offset - start + record.size]
     return b""
+
+
+def erase_torn_record(master: Path, slave: Path) -> int | None:
+    """Erase the last record of a killed slave's log if it ends within its properties; return its offset, else None.
+
+    The log files of both brokers are compared: up to a place within its properties the record has the master's bytes,
+    and zeros from there to its end. RocketMQ keeps such a record at its next start, because only the body has a CRC.
+    The slave then reports the record's end, and never receives the missing bytes. An operator erases the record, and
+    the slave requests it again. Any other difference is left for the comparison of the logs to find.
+    """
+    at, found = None, b""
+    for start, file in segments(slave).items():
+        for offset, data in _raw_records(file.read_bytes()):
+            at, found = start + offset, data
+    if at is None:
+        return None
+    sent = read_range(master, at, at + len(found))
+    received = len(found.rstrip(b"\0"))
+    if found == sent or len(sent) != len(found) or received < _properties_begin(sent) or not sent.startswith(
+            found[:received]):
+        return None
+    start, file = max((start, file) for start, file in segments(slave).items() if start <= at)
+    with open(file, "r+b") as log:
+        log.seek(at - start)
+        log.write(bytes(len(found)))
+    return at
+
+
+def _raw_records(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset, bytes) of each record of one file that has its size and magic code."""
+    at = 0
+    while at + 8 <= len(data):
+        total, magic = struct.unpack_from(">II", data, at)
+        if magic != MESSAGE_MAGIC or total <= 0 or at + total > len(data):
+            return
+        yield at, data[at:at + total]
+        at += total
+
+
+def _properties_begin(record: bytes) -> int:
+    """Return the offset of a whole record's properties, after their length."""
+    pos = _body_begin(record)
+    _, pos = _sized(record, pos, ">i")
+    _, pos = _sized(record, pos, ">b")
+    return pos + 2
 
 
 def compare_commit_logs(one: Path, other: Path, end: int | None = None) -> tuple[int, int]:

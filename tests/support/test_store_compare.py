@@ -124,3 +124,43 @@ def test_partial_record_of_a_slave_is_not_read(tmp_path):
         for behind in (bytes(FILE_SIZE), bytes(data)):  # nothing, or the previous bytes
             file.write_bytes(bytes(data[:end]) + behind[end:FILE_SIZE])
             assert list(store_compare.walk(log, end)) == records[:3]
+
+
+def torn(folder: Path, missing: int) -> tuple[int, int]:
+    """Replace the last `missing` bytes of a log's last record by zeros; return the record's offset and size."""
+    last = list(store_compare.walk(folder))[-1]
+    file = folder / f"{last.offset // FILE_SIZE * FILE_SIZE:020d}"
+    data = bytearray(file.read_bytes())
+    end = last.offset % FILE_SIZE + last.size
+    data[end - missing:end] = bytes(missing)
+    file.write_bytes(data)
+    return last.offset, last.size
+
+
+# 16 bytes of properties end each record
+@pytest.mark.parametrize("missing", [1, 10, 16])
+def test_record_that_is_torn_within_its_properties_is_erased(stores, missing):
+    one, other = (store / "commitlog" for store in stores)
+    at, _ = torn(other, missing)
+    assert store_compare.erase_torn_record(one, other) == at
+    assert store_compare.log_end(other) == at
+    assert store_compare.compare_commit_logs(one, other) == (0, at)
+    assert store_compare.log_end(one) > at
+
+
+@pytest.mark.parametrize("missing", [0, 17, 30])
+def test_whole_record_and_one_torn_before_its_properties_stay(stores, missing):
+    one, other = (store / "commitlog" for store in stores)
+    at, size = torn(other, missing)
+    assert store_compare.erase_torn_record(one, other) is None
+    assert store_compare.log_end(other) == at + size
+
+
+def test_other_differences_are_never_erased(stores):
+    one, other = (store / "commitlog" for store in stores)
+    at, size = torn(other, 10)
+    file = other / f"{at // FILE_SIZE * FILE_SIZE:020d}"
+    flip(file, at % FILE_SIZE + size - 15)
+    assert store_compare.erase_torn_record(one, other) is None
+    with pytest.raises(AssertionError, match="differ"):
+        store_compare.compare_commit_logs(one, other)

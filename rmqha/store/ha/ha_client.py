@@ -382,8 +382,8 @@ class HAClient(ServiceThread):
             self.last_cut = same_up_to, end, path
             raise ReplicationError(f"this slave's log was truncated at {same_up_to}, the last offset up to which it "
                                    f"equals the master's; the bytes from there to {end} are kept in {path}", retry_ms=0)
-        what = (f"its log equals the master's up to {same_up_to}; `rmqha ha rejoin` truncates it there, and keeps the "
-                "truncated bytes in a file" if same_up_to >= 0 else
+        what = (f"the logs are equal up to {same_up_to}; `rmqha ha rejoin` truncates the slave's log there, and saves "
+                "the truncated bytes to a file" if same_up_to >= 0 else
                 "no part of its end is known to equal the master's: set it up from scratch")
         self.ha_service.divergence.log_differs(
             same_up_to if same_up_to >= 0 else end, f"the slave's log ends at {end}, the master holds {held}: {what}")

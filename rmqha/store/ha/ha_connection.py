@@ -264,7 +264,7 @@ class HAConnection:
         """Refuse a slave whose log differs from this one: record it, log it, and close."""
         with self._lock:
             self.state = HAConnectionState.DIVERGED
-        known = f"; both logs are identical up to {same_up_to}" if same_up_to >= 0 else ""
+        known = f"; the logs are equal up to {same_up_to}" if same_up_to >= 0 else ""
         reason = f"holds other bytes before that offset, or none: the slave's store belongs to another master, or " \
                  f"it took messages on its own{known}"
         if same_up_to == slave_end:

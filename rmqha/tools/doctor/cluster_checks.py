@@ -17,11 +17,9 @@ from rmqha.tools.replication.ask import Told
 from rmqha.tools.replication.controllers import Controllers, controller_faults, faults_of
 from rmqha.tools.replication.judgement import Rules, judge, log_problems, name_of
 from rmqha.tools.replication.reader import Group, NameServers, Reader, differing, roles_change
-from rmqha.tools.replication.views import MasterView, SlaveView
+from rmqha.tools.replication.views import COMPARE_TODO, MasterView, SlaveView
 from rmqha.tools.terminal import CannotAnswerError, counted
 
-_SET_UP_ANEW = ("stop both; compare them with rmqha store diff, keep the correct one, and rebuild the other from an "
-                "empty store")
 _TODO = {
     "UNREACHABLE": "start it; if it is gone for good, wait until the name server forgets it (2 minutes), and set up "
                    "another slave",
@@ -34,10 +32,9 @@ _TODO = {
     "STANDS_STILL": "check the network link, firewall and disk between them; see both brokers' store.log",
     "SILENT": "check the network link, the firewall and the load of both hosts; see both brokers' store.log",
     "APPEND_FAILED": "check its disk and its store.log",
-    "OFFSET_REFUSED": _SET_UP_ANEW,
     "DIVERGED": "rmqha ha rejoin, if the reason names it; if its queues differ, stop it, run rmqha store rebuild ROOT "
-                f"--apply --force, and start it; otherwise {_SET_UP_ANEW}",
-    "AHEAD": _SET_UP_ANEW,
+                f"--apply --force, and start it; otherwise {COMPARE_TODO}",
+    "AHEAD": COMPARE_TODO,
     "TOO_FAR_BEHIND": "rebuild it from an empty store",
     "IDLE": "send a message, or run rmqha check ha --probe",
     "STRANGER": "nothing, if it is a receiver; a slave needs the name servers of its master in namesrvAddr",
@@ -374,8 +371,7 @@ def _check_offsets(who: str, lowest: int, highest: int, master: TimedTold, repor
     master_lowest, master_highest = master.number("commitLogMinOffset"), master.number("commitLogMaxOffset")
     if highest > master_highest:
         report.error("offsets", who, f"its log ends at {highest}, its master's at {master_highest}: it is ahead, "
-                     "because the master lost the end of its log, or because the logs are different", "stop both; "
-                     "compare them with rmqha store diff, keep the correct one, and rebuild the other")
+                     "because the master lost the end of its log, or because the logs are different", COMPARE_TODO)
     elif 0 < highest < master_lowest:
         report.error("offsets", who, f"its log ends at {highest}, its master's begins at {master_lowest}: the data "
                      "that it needs is already deleted", "rebuild the slave from an empty store")

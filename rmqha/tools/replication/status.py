@@ -16,8 +16,6 @@ from rmqha.tools.replication.views import MasterView, Reading, SlaveView
 from rmqha.tools.terminal import CannotAnswerError, cell, duration_type, emit, output_option, put, render_table
 
 _HEADINGS = ("slave", "id", "state", "ack offset", "lag", "lag time", "rate", "in sync")
-_COMPARE = ("stop both, compare them with rmqha store diff, keep the correct one, and set the other up again with an "
-            "empty store")
 _RIGHT = {"id", "ack offset", "lag", "lag time", "rate"}
 
 
@@ -59,8 +57,7 @@ def render(view: MasterView) -> str:
         lines += [f"  {line}" for line in failover_lines(view.failover)]
     lines += [f"  {_word(each.status)}{cell(each.address)}: {cell(each.note)}" for each in view.slaves if each.note]
     lines += [f"  {line}" for line in _log_lines(view)]
-    lines += [f"  REFUSED {cell(each.address)}: {each.reason}; {each.todo or _COMPARE}"
-              for each in view.refused]
+    lines += [f"  REFUSED {cell(each.address)}: {each.reason}; {each.todo}" for each in view.refused]
     shown = {fault.text for fault in view.faults}
     lines += [f"  {problem.status.name} {problem.text}" for problem in judge(view, Rules())
               if any(text in problem.text for text in shown) or " wanted" in problem.text]

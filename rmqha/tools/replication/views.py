@@ -19,6 +19,9 @@ _OFF, _CANT = "OFF", "CANT"
 _STATE, _VERIFIED = "haScrubState", "haVerifiedBytes"
 DAMAGED_TODO = ("run rmqha store verify on the master's store; if that is clean, check memory and network of both "
                 "hosts. The slave continues as soon as it receives a good record")
+# The remedy if only a comparison of both stores shows which one is correct.
+COMPARE_TODO = ("stop both, compare them with rmqha store diff, keep the correct one, and rebuild the other from an "
+                "empty store")
 _PROMISE_MS = 7 * 24 * 3_600_000
 
 
@@ -238,13 +241,13 @@ class RefusedView:
 
     @property
     def todo(self) -> str:
-        """The remedy; "" if only a comparison of both stores shows which one is correct."""
+        """The remedy."""
         if self.gets_damaged:
             return DAMAGED_TODO
         if self.same_up_to >= 0:
-            return (f"rmqha ha rejoin truncates its log at {self.same_up_to}, where the two begin to differ, and keeps "
-                    "the truncated bytes in a file")
-        return "set it up again with an empty store" if self.slave_offset < self.master_min_offset else ""
+            return (f"run rmqha ha rejoin: it truncates the slave's log at {self.same_up_to}, where the logs begin to "
+                    "differ, and saves the truncated bytes to a file")
+        return "set it up again with an empty store" if self.slave_offset < self.master_min_offset else COMPARE_TODO
 
     @property
     def reason(self) -> str:
@@ -256,8 +259,8 @@ class RefusedView:
             return (f"it is ahead of the master: it requests {self.slave_offset}, but the master ends at "
                     f"{self.master_max_offset} and has lost what the slave holds")
         if self.slave_offset >= self.master_min_offset:
-            return (f"its log is another one: before {self.slave_offset} it holds other bytes than the master, like "
-                    "the store of another master, or one that accepted messages on its own")
+            return (f"its log diverged: somewhere before {self.slave_offset} its bytes differ from the master's (it was "
+                    "a master itself, or followed another one)")
         return (f"it is too far behind: it requests {self.slave_offset}, but the master begins at "
                 f"{self.master_min_offset} and has deleted what the slave needs")
 

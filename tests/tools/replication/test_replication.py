@@ -180,7 +180,7 @@ def test_refused_slaves_are_shown_with_the_reason():
     view = read_broker(Answers(master=broker("SYNC_MASTER", 5000, master_of_5(5000), **table)), MASTER)
     assert [each.address for each in view.refused] == ["10.0.0.9", "fd00::1"]
     diverged = read_broker(Answers(master=broker("SYNC_MASTER", 5000, None, haRefusedSlave_h_9="4000,0,5000")), MASTER)
-    assert "REFUSED h: its log is another one: before 4000" in render(diverged)
+    assert "REFUSED h: its log diverged: somewhere before 4000" in render(diverged)
     text = render(view)
     assert "REFUSED 10.0.0.9: it is ahead of the master: it requests 7000, but the master ends at 5000" in text
     assert "REFUSED fd00::1: it is too far behind: it requests 5, but the master begins at 100" in text
