@@ -20,8 +20,8 @@ class Steps(rmqha.MessageListenerOrderly):
 
 
 with Producer("order_steps") as producer:
-    # Create the topic before the first send: queues that are added later would move orders. It is created on each
-    # broker that has TBW102, RocketMQ's template topic.
+    # Create the topic before the first send: if queues are added later, the next steps of an order go to another queue.
+    # It is created on each broker that has TBW102, RocketMQ's template topic.
     producer.admin.create_topic("TBW102", "OrderSteps", 4)
     for step in STEPS:
         for order in ORDERS:

@@ -12,7 +12,7 @@ with Producer("replication_watchers") as producer:
     result = producer.send(Message("Watched", b"first", keys="begin"))  # creates the topic and finds a broker
     name = result.message_queue.brokerName
     while len(addresses := producer.api.get_broker_cluster_info(3_000).brokerAddrTable[name].brokerAddrs) < 2:
-        print(f"{name} has no slave yet: one that runs registers within 30 s")
+        print(f"{name} has no slave yet; a running slave registers within 30 s")
         time.sleep(1)
     master, slave = addresses[0], addresses[1]
 

@@ -161,8 +161,8 @@ class AclClientRPCHook:
     def parse_request_content(self, request: RemotingCommand) -> dict[str, str]:
         """Return the fields to sign."""
         request.make_custom_header_to_net()
-        # Differs: the flag of queries by key is not signed, because a broker omits it in its check; the original signs
-        # it, and its queries are refused
+        # Differs: the extension field UNIQUE_MSG_QUERY_FLAG of a query by key is not signed, because a broker omits it
+        # in its check; the original signs it, and its queries are refused
         return {name: text for name, text in (request.ext_fields or {}).items() if name != UNIQUE_MSG_QUERY_FLAG}
 
 
@@ -503,8 +503,9 @@ def further_queues(properties: str | None) -> Iterator[str]:
 
 def _send(topic: str, properties: str, batch: str | None) -> _Rule:
     """Return the rule for a send whose fields have these names."""
-    # Differs: a batch needs what its single messages would, a reply what a send does, and each further queue
-    # (INNER_MULTI_DISPATCH) PUB. The original lets each account send batches and replies to any topic and queue.
+    # Differs: a batch needs the permissions that its single messages would need, a reply needs those of a send, and
+    # each further queue (INNER_MULTI_DISPATCH) needs PUB. The original lets each account send batches and replies to
+    # any topic and queue.
 
     # Differs: a send to a retry topic needs SUB on the group that the topic belongs to. The original checks the group
     # that another field names, so that an account with SUB on any group can write into all of them.

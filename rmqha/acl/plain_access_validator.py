@@ -54,8 +54,8 @@ class PlainAccessValidator:
         resource.secret_token = fields.get(SECURITY_TOKEN)
         signed = {name: value for name, value in fields.items() if name not in _NOT_SIGNED}
         resource.content = combine_request_content(request, signed)
-        # Differs: the flag of queries by key may be signed or not; the original's clients sign it, but its broker
-        # omits it in the check, and so refuses all their queries
+        # Differs: the extension field UNIQUE_MSG_QUERY_FLAG of a query by key may be signed or not; the original's
+        # clients sign it, but its broker omits it in the check, and so refuses all their queries
         if UNIQUE_MSG_QUERY_FLAG in fields:
             resource.content_with_flag = combine_request_content(request, fields)
         return resource

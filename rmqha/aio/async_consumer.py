@@ -66,8 +66,8 @@ class AsyncConsumer(async_producer.AsyncLife):
     from any task. Each message is delivered at least once; the messages of a queue arrive in order, except those that
     are delivered again. Several loops may share one consumer. `stop` ends the loops when they ask for the next message.
 
-    Up to `pull_threshold_for_queue` messages of each queue are pulled ahead. The group's next consumer gets all
-    messages that were not settled when the consumer closes, at once. The settings are those of DefaultMQPushConsumer;
+    Up to `pull_threshold_for_queue` messages of each queue are pulled ahead. When the consumer closes, all messages
+    that were not settled go to the group's next consumer at once. The settings are those of DefaultMQPushConsumer;
     `consumer` is the wrapped one. Use it only in the event loop that started it.
     """
 

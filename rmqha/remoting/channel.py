@@ -107,7 +107,8 @@ class Channel:
         self.reading_paused = False
         # Frames that were read wait until the other connections had their turn. Meanwhile nothing more is read.
         self.is_behind = False
-        # Not served until the peer has read its answers, or until its requests have begun. It is then behind, too.
+        # Not served: until the peer has read its answers, or until enough of its waiting requests have begun. Such a
+        # channel also has is_behind set.
         self.is_held = False
         # The bytes of an incomplete frame, as BegunFrames counts them.
         self.begun_bytes = 0

@@ -32,7 +32,7 @@ class RequestProcessor(Protocol):
 
 
 class ExpressLane(Protocol):
-    """A fast way for common requests. All other frames take the general way. Runs on the IO thread."""
+    """A fast path for common requests. All other frames take the general path. Runs on the IO thread."""
 
     def serve(self, channel: Channel, data: memoryview, position: int) -> int:
         """Serve the complete frames in `data` from `position` on, up to the first that has to take the general way.
@@ -154,12 +154,12 @@ class ResponseFuture:
         self._called = AtomicBoolean()
 
     def execute_invoke_callback(self) -> None:
-        """Call the callback, the first time it is called."""
+        """Call the callback, but only at the first call of this method."""
         if self.invoke_callback is not None and self._called.compare_and_set(False, True):
             self.invoke_callback(self)
 
     def release(self) -> None:
-        """Return the call's permit, the first time it is called."""
+        """Return the call's permit, but only at the first call of this method."""
         if self._once is not None:
             self._once.release()
 

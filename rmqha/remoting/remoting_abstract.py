@@ -119,7 +119,7 @@ class RemotingAbstract:
             hook.do_after_response(addr, request, response)
 
     def process_request_command(self, channel: Channel, command: RemotingCommand) -> None:
-        """Serve a request inline or in its pool. Refuse it without a processor for its code, or under overload."""
+        """Serve a request inline or in its pool. Refuse it if its code has no processor, or under overload."""
         pair = self.processor_table.get(command.code) or self.default_request_processor
         if pair is None:
             error = f" request type {command.code} not supported"
@@ -264,7 +264,7 @@ class RemotingAbstract:
         self._complete(future)
 
     def _take(self, future: ResponseFuture) -> bool:
-        """Remove a future from the table. Return False if another thread has removed, and completes, it."""
+        """Remove a future from the table. Return False if another thread has removed it, and so completes it."""
         return self.response_table.pop(future.opaque, None) is not None
 
     def _complete(self, future: ResponseFuture) -> None:
@@ -276,7 +276,7 @@ class RemotingAbstract:
             self.execute_invoke_callback(future)
 
     def execute_invoke_callback(self, future: ResponseFuture) -> None:
-        """Call back in the pool, or on this thread without a pool or if the pool is full."""
+        """Call back in the pool, or on this thread if the pool is missing or full."""
         executor = self.callback_executor
         if executor is not None:
             try:

@@ -69,7 +69,7 @@ log = logging.getLogger("RocketmqStore")
 
 MESSAGE_MAGIC_CODE = message_layout.MESSAGE_MAGIC_CODE
 BLANK_MAGIC_CODE = message_layout.BLANK_MAGIC_CODE
-# More than the files that one flush may span, because another flushing thread may set the position back.
+# More than the files of one flush: another flushing thread may set the position back between two attempts.
 _FLUSH_ATTEMPTS = 1000
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
 _PUT_OK_STATUS, _APPENDED = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK
@@ -313,7 +313,7 @@ class CommitLog:
             self.message_ext_encoder.update_encoder_buffer_capacity(size)
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
-        """Append one message. The future completes when it is as safe as the configuration and its WAIT ask."""
+        """Append one message. The future completes when it is as safe as configuration and WAIT property ask."""
         body = msg.body
         msg.body_crc = body_crc32(body) if body else 0
         if _DELAY in msg.properties and msg.sys_flag & _TRANSACTION_MASK not in _NOT_DELAYED \
@@ -398,9 +398,9 @@ class CommitLog:
     def put(self, context: PutMessageContext) -> Completable[PutMessageStatus]:
         """Append the rows of `context`, and set their places in it.
 
-        The future completes when the rows are as safe as the configuration and their WAIT ask; at once if they were not
-        appended. Every acknowledged message passes through this method: nothing else appends messages to a master's
-        log. Java has this code twice, in asyncPutMessage and asyncPutMessages.
+        The future completes when the rows are as safe as the configuration and their WAIT properties ask; at once if
+        they were not appended. Every acknowledged message passes through this method: nothing else appends messages to
+        a master's log. Java has this code twice, in asyncPutMessage and asyncPutMessages.
         """
         role, ack_nums = self._role, None
         # Read before the role is checked.

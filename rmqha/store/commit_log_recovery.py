@@ -48,7 +48,7 @@ from rmqha.store.store_state import StoreState
 
 log = logging.getLogger("RocketmqStore")
 
-# The last files, at least, that recovery reads.
+# Recovery reads at least this many of the last files.
 _FILES_LOOKED_AT = 3
 _TRANSACTION_MASK = sys_flags.TRANSACTION_ROLLBACK_TYPE
 # The position after the good records at a file's beginning, and (topic, queue id) -> queue offset of the last one.
@@ -107,7 +107,8 @@ class CommitLogRecovery:
         self._dispatched_to = max_phy_offset_of_consume_queue
         index = max(len(files) - _FILES_LOOKED_AT, 0)
         end = self._without_part_of_a_record(files, self._walk(files, index, False, base), base)
-        # Differs: files that the original wrote last are flushed again, because it may stop without flushing them.
+        # Differs: if the original was the last to write the store, its files are flushed again, because the original
+        # may stop without flushing them.
         self._finish(files[index:], end, max_phy_offset_of_consume_queue, base)
 
     @staticmethod
@@ -168,9 +169,9 @@ class CommitLogRecovery:
         """Return `end`, or the beginning of the first torn record: one of which a part never reached the disk.
 
         The problem: a disk writes sectors of 512 bytes, in any order. After a power loss any sector that was not
-        flushed may be missing; it reads as zeros. Most torn records show: the magic code, the lengths or the body's CRC
-        are wrong, and the walk ends there. But properties have no CRC. A record that lost a sector of its properties
-        has correct lengths and a correct body, so it passes every check, with zeros in its properties.
+        flushed may be missing; it reads as zeros. Most torn records are easy to detect: the magic code, the lengths or
+        the body's CRC are wrong, and the walk ends there. But properties have no CRC. A record that lost a sector of
+        its properties has correct lengths and a correct body, so it passes every check, with zeros in its properties.
 
         The rule: of the records that end after the checkpoint's flushed offset, the first one that looks torn (zeros up
         to the end of a sector, see `record_check`) ends the log, unless its writer noted that it is whole (see "Unsure

@@ -143,7 +143,7 @@ class ConsumeQueue:
         return result
 
     def set_max_physic_offset(self, offset: int, size: int, _tags_code: int) -> None:
-        """Set the last unit. For recovery."""
+        """Set the end of the last unit's record, from that record's offset and size. For recovery."""
         # Differs: a queue that ends in the blanks before its first message refers to no record yet. The original takes
         # the blank's size as an offset, and drops the queue's messages until the log is 2 GiB long.
         if (offset, size) != BLANK_POSITION:
@@ -270,7 +270,7 @@ class ConsumeQueue:
 
         After 30 failed attempts, one per second, mark the consume queues as broken and return False.
         """
-        # The own messages of a light queue are counted separately.
+        # Messages that are sent to a light queue itself are numbered separately, so their number 0 begins no new queue.
         if request.consume_queue_offset == 0 and not mix_all.is_lmq(self.topic):
             self._begin_anew_at(request.commit_log_offset)
         tags_code = self._ext_or_tags_code(request)
@@ -609,8 +609,8 @@ def _unit_by_time(buffer: memoryview, low: int, commit_log: CommitLog, min_physi
         middle = (low + high) // (2 * CQ_STORE_UNIT_SIZE) * CQ_STORE_UNIT_SIZE
         phy_offset, size, _ = unpack_unit(buffer, middle)
         if is_blank(phy_offset, size):
-            # Differs: in a search by time a blank unit counts with the time of the unit before it. The original goes to
-            # the beginning of the queue.
+            # Differs: a search by time treats a blank unit as if it had the time of the unit before it. The original
+            # goes to the beginning of the queue.
             filled = filled_unit_before(buffer, middle // CQ_STORE_UNIT_SIZE, low // CQ_STORE_UNIT_SIZE)
             if filled < 0:
                 low = middle + CQ_STORE_UNIT_SIZE

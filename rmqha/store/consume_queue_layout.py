@@ -60,8 +60,9 @@ def count_sure_units(buffer: bytes | memoryview, phy_offset: int) -> int:
     """Return the number of units before the first one that is invalid, or whose record is at or after `phy_offset`.
 
     It is a bisection that begins at the front. The counted units are on the disk; of those after them any sector may be
-    missing. A unit that lacks the first bytes of its offset seems to belong to the counted ones, but then the unit
-    before it is missing, or it is the last one counted. In doubt, return 0.
+    missing. If the first bytes of a unit's offset are missing, they read as zeros, and the small offset makes the unit
+    look like one of the counted ones. But then the unit before it is missing, or it is itself the last one counted. In
+    doubt, return 0.
     """
     def is_unsure(number: int) -> bool:
         offset, size, _ = CQ_UNIT.unpack_from(buffer, number * CQ_STORE_UNIT_SIZE)
@@ -120,8 +121,8 @@ def filled_unit_before(buffer: bytes | memoryview, number: int, lowest: int = 0)
 def first_unit_at(buffer: bytes | memoryview, count: int, phy_offset: int) -> int:
     """Return the number of the first of `count` units whose record is at or after a commit log offset, or `count`.
 
-    It is a bisection, because the commit log offsets of a queue's units increase. A unit that refers to no record
-    counts with the offset of the one before it.
+    It is a bisection, because the commit log offsets of a queue's units increase. A unit that refers to no record is
+    treated as if it had the offset of the unit before it.
     """
     low, high = 0, count
     while low < high:

@@ -42,7 +42,7 @@ from rmqha.store.store_marks import QueueEnd, RecoveryBase, WrongQueueEndsError,
 
 log = logging.getLogger("RocketmqStore")
 
-# The last files, at least, that recovery reads.
+# Recovery reads at least this many of the last files.
 _FILES_LOOKED_AT = 3
 # The last of the units that are certainly on the disk; only these are checked one by one.
 _UNITS_LOOKED_AT = 4096
@@ -98,7 +98,7 @@ class ConsumeQueueRecovery:
         self.has_its_names = False
         # The end of the units, if only zeros follow it.
         self._clean_at = -1
-        # The beginning of a queue without a unit that is certainly on the disk.
+        # The offset at which the queue begins if none of its units is certainly on the disk, otherwise 0.
         self._emptied_at = 0
 
     def take_noted_end(self, noted: QueueEnd) -> None:
@@ -157,8 +157,8 @@ class ConsumeQueueRecovery:
     def _was_flushed(buffer: memoryview, base: RecoveryBase) -> bool:
         """Return whether a file's first unit was flushed, and with it the file's name.
 
-        Units of records before `base.dispatched` are flushed. The file has to be the last one and not full, so that a
-        deleted file that comes back after it is noticed.
+        Units of records before `base.dispatched` are flushed. The file has to be the last one and not full. Otherwise a
+        later file, whose deletion did not reach the disk, could reappear after this one unnoticed.
         """
         offset, size, _ = unpack_unit(buffer)
         return base.is_noted and size > 0 and (offset, size) != BLANK_POSITION and 0 <= offset < base.dispatched
@@ -168,8 +168,8 @@ class ConsumeQueueRecovery:
         """Return the number of valid units of a file up to the first invalid one."""
         if not base.is_noted:
             return count_valid_units(buffer)
-        # Differs: recovery does not check one by one, except the last ones, the units that are certainly on the disk
-        # (all of them after a clean shutdown). The original reads all units of three files.
+        # Differs: of the units that are certainly on the disk (after a clean shutdown, all of them), recovery checks
+        # only the last ones one by one. The original reads all units of three files.
         sure = count_sure_units(buffer, _NO_LIMIT if base.was_stopped else base.dispatched)
         begin = max(sure - _UNITS_LOOKED_AT, 0)
         return begin + count_valid_units(buffer[begin * CQ_STORE_UNIT_SIZE:])
@@ -212,7 +212,7 @@ class ConsumeQueueRecovery:
         """Remove everything after the units, once all records are dispatched again."""
         queue, begin = self.queue.mapped_file_queue, self._emptied_at
         self._emptied_at = 0
-        # Then messages of the queue may have expired.
+        # If the log no longer begins at 0, messages of the queue may have expired.
         has_expired = self._commit_log.get_min_offset() > 0
         if begin > 0 and has_expired and not queue.mapped_files and queue.try_create_mapped_file(begin) is not None:
             # The queue continues at its old index, so that no index is given to a second message.

@@ -291,7 +291,8 @@ class DefaultMessageStore:
     # Putting.
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
-        """Store one message. The future completes when it is as safe as the configuration and its WAIT ask.
+        """Store one message. The future completes when the message is as safe as the configuration and its WAIT
+        property ask.
 
         Invalid messages get an error status, never an exception.
         """
@@ -350,7 +351,7 @@ class DefaultMessageStore:
     def _wait_for_put_result(self, future: Completable[PutMessageResult]) -> PutMessageResult:
         config = self.message_store_config
         if not future.is_done:
-            # A round of this thread would send it only at its end.
+            # If this thread is within a round, the bytes would be sent only at the end of the round.
             self.ha_service.send_to_slaves()
         try:
             return future.get(max(config.syncFlushTimeout, config.slaveTimeout) + 5000)

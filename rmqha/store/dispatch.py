@@ -143,7 +143,7 @@ class RecordDispatcher:
             dispatcher.dispatch(request)
 
     def takes_spans(self) -> bool:
-        """Return whether spans can be dispatched at once, and faster: with the compiled kernel and standard settings.
+        """Return whether a span can be dispatched in one step, which needs the compiled kernel and standard settings.
         """
         config = self._config
         return bulk.is_compiled() and not config.enableConsumeQueueExt and not config.duplicationEnable \

@@ -37,8 +37,8 @@ _ZERO_STEP = 1 << 20
 _WRITE_FROM = 64 << 10
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_MAP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# For files with a MapKeeper, in bytes: the first reservation of disk space, and the data from which on the kernel reads
-# ahead.
+# For files with a MapKeeper, in bytes: the first reservation of disk space, and the amount of data from which the
+# kernel may read ahead.
 _FIRST_RESERVE = OS_PAGE_SIZE
 _READ_AHEAD_FROM = 1 << 20
 _OPEN_ATTEMPTS = 10
@@ -279,7 +279,8 @@ class MappedFile(ReferenceResource):
             except OSError as error:
                 if not is_no_space(error):
                     raise
-                stop = min(self.file_size, -(-end // OS_PAGE_SIZE) * OS_PAGE_SIZE)  # the last pages of a small disk
+                # The disk is nearly full: reserve only the pages that are needed now.
+                stop = min(self.file_size, -(-end // OS_PAGE_SIZE) * OS_PAGE_SIZE)
                 os.posix_fallocate(fd, begin, stop - begin)
         finally:
             if fd != self._fd:

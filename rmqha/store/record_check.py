@@ -337,7 +337,8 @@ class RestNotKeptError(Exception):
 
 
 def keep_rest(mapped_files: list[MappedFile], root: str, end: int, base: RecoveryBase) -> None:
-    """Save what is worth keeping of the log of the store at `root`, before it is truncated at `end`. RestNotKeptError.
+    """Save what is worth keeping of the log of the store at `root`, before it is truncated at `end`. Raise
+    RestNotKeptError if that fails.
 
     Differs: what follows after a damaged record is saved before the log is truncated there. The original drops it even
     after a clean stop, so one flipped bit in the last file deletes all newer messages.
@@ -474,7 +475,8 @@ def _copy(pieces: list[_Piece], begin: int, end: int, path: str) -> None:
 
 def block_checksums(log_reader: LogReader, offset: int, block_size: int, count: int,
                     blocks: list[bytes] | None = None) -> list[int]:
-    """Return the CRC32 of each of `count` blocks from log `offset` on, up to the first that the log lacks in part.
+    """Return the CRC32 of each of `count` blocks from log `offset` on, ending before the first block that the log does
+    not hold completely.
 
     If `blocks` is given, the blocks themselves are appended to it.
     """

@@ -69,7 +69,8 @@ class WriteMessageStore(Protocol):
     """The store to which due messages are put, or a plug-in in front of it."""
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> Completable[PutMessageResult]:
-        """Store one message. The future completes when it is as safe as the configuration and its WAIT ask."""
+        """Store one message. The future completes when the message is as safe as the configuration and its WAIT
+        property ask."""
 
 
 class ScheduleMessageService(ConfigManager):

@@ -2,8 +2,8 @@
 
     request --> processor of the broker, wrapped while there is a fault --> refused or served, after a delay
 
-A broker without faults runs the original code. The first fault wraps the processors and turns off the express lane;
-the end of the last fault restores both.
+A broker without faults runs the original code. The first fault wraps the processors, and turns off the express lane, by
+which sends and pulls bypass them. The end of the last fault restores both.
 """
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class EmbeddedError(Exception):
 
 
 def wait_until(predicate: Callable[[], object], timeout_s: float, what: str) -> None:
-    """Wait until `predicate` is true; EmbeddedError, which names `what` was expected, after the timeout."""
+    """Wait until `predicate` is true. After the timeout, raise an EmbeddedError with `what`, the expected condition."""
     if not threads.wait_until(predicate, timeout_s, _STEP_S):
         raise EmbeddedError(f"timed out after {timeout_s:g} s, waiting until {what}")
 

@@ -320,8 +320,8 @@ def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | Non
     UNKNOWN, because its log does not grow; --probe sends a message to find out.
 
     With --deep, also check that each slave holds the same bytes as its master. A difference is CRITICAL; the output
-    names the first record that differs and whose copy of it is wrong. RocketMQ's own brokers are read through their
-    HA port, so the whole range crosses the network; rmqha's brokers send checksums only.
+    names the first record that differs, and says whose copy is wrong: the master's or the slave's. RocketMQ's own
+    brokers are read through their HA port, so the whole range crosses the network; rmqha's brokers send checksums only.
     """
     wanted = _wanted(deep, offsets, newest)
     with ClusterAdmin(namesrv, timeout_s * 1000) as admin:

@@ -323,7 +323,7 @@ class Quickstart:
             raise WorkFailedError(f"{twice} messages arrived twice, {missing} never, {foreign} were not sent by this "
                                   "run")
         from_slave = sum(broker == self._victim.broker_name for broker in brokers.values())
-        return f"all {len(received):,}, none twice; {from_slave:,} of {self._victim.name}'s came from its slave"
+        return f"all {len(received):,}, none twice; {self._victim.name}'s {from_slave:,} came from its slave"
 
 
 def shares(brokers: Iterable[str]) -> str:

@@ -206,7 +206,7 @@ The second line of each meaning has up to three parts:
    memory has 4 KiB.
 2. **When a change takes effect**: *at run time*; *at the next start*, though the running server accepts the change;
    or *fixed*: the running server refuses it, so edit the file and restart.
-3. **The key's name elsewhere**, if it is not the same in RocketMQ 4.9 and 5.x (read in 4.9.8 and 5.3.3).
+3. **The key's name elsewhere**, if it is not the same in RocketMQ 4.9 and 5.x (from the source of 4.9.8 and 5.3.3).
 """
 SUBJECTS: tuple[tuple[str, str, str], ...] = (
     ("Identity and role of a broker", "", "broker(Name|ClusterName|Id|Role|IP.|Permission)"),

@@ -1,4 +1,4 @@
-"""Write the page of fast ways, or compare many drawn cases; exit code 1 if two ways differ or a plant is not found."""
+"""Write the page of fast paths, or compare many drawn cases; exit code 1 if two ways differ or a plant is not found."""
 import argparse
 import logging
 import sys
@@ -9,20 +9,20 @@ from tests.fast_ways.way import FAST, PLAIN, Way, all_ways, leave_all
 from tests.support.sources import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "fast-ways.md"
-_HEAD = """# Fast ways and plain ones
+_HEAD = """# Fast paths and plain ones
 
 This page is for people who change the code where speed matters. There rmqha does the same thing in two ways: a plain
-one, which accepts any input, and a fast one for common input. The page lists each fast way, when it is taken, and the
+one, which accepts any input, and a fast one for common input. The page lists each fast path, when it is taken, and the
 faults that its test has to find.
 
-Each fast way is compared with the plain one over drawn cases:
+Each fast path is compared with the plain one over drawn cases:
 
 - sizes from 0 to 4 MiB, many of them around the thresholds;
 - input cut at any byte;
 - calls in any legal order;
 - a change of way in the middle.
 
-Faults that are planted into the fast way have to be found by the same cases. So a comparison that can't fail is
+Faults that are planted into the fast path have to be found by the same cases. So a comparison that can't fail is
 noticed.
 
 `tests/fast_ways/test_fast_ways.py` runs the usual number of cases. To run more, of all ways or of one:
@@ -104,7 +104,7 @@ def _entry(way: Way) -> str:
     """Return the part of the page about one way."""
     name = way.name.removeprefix("store: ")
     lines = [f"### {name[0].upper()}{name[1:]}\n", f"`{way.where}`, {way.seeds} cases in a usual run\n"]
-    for word, text in (("Fast way when", way.condition), ("Plain way", way.plain)):
+    for word, text in (("Fast path when", way.condition), ("Plain way", way.plain)):
         lines.append(textwrap.fill(f"- **{word}**: {text}.", 120, subsequent_indent="  ", break_on_hyphens=False))
     return "\n".join([*lines, "- **Planted faults**:", *(f"  - {plant.name}" for plant in way.plants)]) + "\n"
 

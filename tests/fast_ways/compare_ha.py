@@ -1,4 +1,4 @@
-"""Fast ways of replication: a slave's reading and checking, and a master's sending."""
+"""Fast paths of replication: a slave's reading and checking, and a master's sending."""
 from __future__ import annotations
 
 import contextlib
@@ -22,7 +22,7 @@ from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some
 from tests.store.ha.support import FakeStore, Peer, running
 from tests.support.wait import wait_until
 
-# Fast ways of a slave's reading: a lone record, places foreseen for frames, runs, and checking records in pieces.
+# Fast paths of a slave's reading: a lone record, places foreseen for frames, runs, and checking records in pieces.
 
 _NOISE = random.Random(7).randbytes(6 << 20)
 _V6 = 0x10 | 0x20
@@ -391,7 +391,7 @@ WAYS = [
 ]
 
 
-# Fast ways of a master's sending: by the putting thread, from the bytes in memory, and gathered for a while.
+# Fast paths of a master's sending: by the putting thread, from the bytes in memory, and gathered for a while.
 
 _HEADER = struct.Struct(">qi")
 

@@ -1,4 +1,4 @@
-"""Fast ways of writing the commit log, and of skipping the holes of a file."""
+"""Fast paths of writing the commit log, and of skipping the holes of a file."""
 from __future__ import annotations
 
 import contextlib
@@ -34,7 +34,7 @@ from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some
 from tests.fuzz.native_sanitizers import TARGETS, Inputs
 from tests.store.support import message
 
-# Fast ways of writing the commit log: a slave's long pieces with one write; many rows with one call.
+# Fast paths of writing the commit log: a slave's long pieces with one write; many rows with one call.
 
 _DISK_SAYS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
@@ -244,7 +244,7 @@ SLAVE_WRITES = Way(
 WAYS = [SLAVE_WRITES]
 
 
-# Fast ways of putting: rows that arrived together with one call, and the compiled kernels beside their Python twins.
+# Fast paths of putting: rows that arrived together with one call, and the compiled kernels beside their Python twins.
 
 _HOSTS = (("10.1.2.3", 40000), ("2001:db8::7", 10911))
 _WORDS = ("a", "TagA", "\u6807\u7b7e", "x" * 300, "with\0nul", "\0" * 1100, "")
@@ -425,7 +425,7 @@ RECORDS = _twins("rmqha/native/_message_rows.c", "records_of_rows",
 WAYS += [ROWS, BULK, RECORDS]
 
 
-# Fast way of checking and clearing a file after its data: its holes are not read.
+# Fast path of checking and clearing a file after its data: its holes are not read.
 
 
 def _whole(_fd: int, start: int, stop: int) -> list[tuple[int, int]]:

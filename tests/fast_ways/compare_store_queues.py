@@ -1,4 +1,4 @@
-"""Fast ways of consume queues: opening, reading, and dispatch into them."""
+"""Fast paths of consume queues: opening, reading, and dispatch into them."""
 from __future__ import annotations
 
 import contextlib
@@ -55,7 +55,7 @@ from tests.fast_ways.support_store import (
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced
 from tests.store.support import tree
 
-# Fast ways of opening and reading consume queues: noted ends, bisection, unmapping and remapping idle files.
+# Fast paths of opening and reading consume queues: noted ends, bisection, unmapping and remapping idle files.
 
 ENDS = "consumequeue.ends"
 # The last units of a queue; a queue that begins with a wrong index seems to have very many.
@@ -213,7 +213,7 @@ NOTED_ENDS = Way(
 WAYS = [NOTED_ENDS]
 
 
-# Fast ways of reading consume queues: bisection, and maps that go and come back.
+# Fast paths of reading consume queues: bisection, and maps that go and come back.
 
 # Bisection.
 
@@ -407,7 +407,7 @@ MAPS = Way(
 WAYS += [BISECTION, MAPS]
 
 
-# Fast ways of dispatch: spans instead of records, and another thread that scans ahead.
+# Fast paths of dispatch: spans instead of records, and another thread that scans ahead.
 
 _Ways = Callable[[], dict[str, int]]
 """Draws thresholds of the service for one dispatch."""

@@ -1,4 +1,4 @@
-"""Fast ways over many records: recovery, the tools' rebuild, and columns for Spark."""
+"""Fast paths over many records: recovery, the tools' rebuild, and columns for Spark."""
 from __future__ import annotations
 
 import contextlib
@@ -51,7 +51,7 @@ from tests.fast_ways.support_store import (
 from tests.fast_ways.way import FAST, PLAIN, Plant, Way, lowered, replaced, some_size
 from tests.store.support import tree
 
-# Fast ways of recovery: many records at once, several files at once.
+# Fast paths of recovery: many records at once, several files at once.
 
 _SINGLE, _SKIPPING, _SPANS, _THREADS = "record by record", "skipping good records", "spans", "several threads"
 
@@ -197,7 +197,7 @@ THREADS = Way(
 WAYS = [BULK, THREADS]
 
 
-# Fast way of the tools: the records of a block at once, when a rebuild or a check goes over a log.
+# Fast path of the tools: the records of a block at once, when a rebuild or a check goes over a log.
 
 
 def _rebuilt(root: Path, target: Path | None, with_index: bool, queue_file_size: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Each fast way gives the same result as the plain one, and the comparison finds the faults that are planted into
+"""Each fast path gives the same result as the plain one, and the comparison finds the faults that are planted into
 it."""
 import re
 

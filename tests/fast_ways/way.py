@@ -1,4 +1,4 @@
-"""A fast way and its comparison with the plain one; and shared objects that are expensive to start."""
+"""A fast path and its comparison with the plain one; and shared objects that are expensive to start."""
 from __future__ import annotations
 
 import contextlib
@@ -15,19 +15,19 @@ from unittest import mock
 
 import tests.fast_ways
 
-# The description of one fast way, and its comparison with the plain one.
+# The description of one fast path, and its comparison with the plain one.
 #
 # A case is drawn from a random.Random and compared. `compare` raises AssertionError if the two ways differ, and returns
-# how often each was taken, so that a comparison that never takes the fast way fails, too. Sizes are drawn from 0 up to
+# how often each was taken, so that a comparison that never takes the fast path fails, too. Sizes are drawn from 0 up to
 # 4 MiB with a heavy tail, and around every threshold. If a threshold is a constant, `compare` lowers it for most cases,
-# so that small data crosses it. A plant is a fault put into the fast way; some drawn case has to find it.
+# so that small data crosses it. A plant is a fault put into the fast path; some drawn case has to find it.
 
 FAST, PLAIN = "fast", "plain"
 
 
 @dataclass(frozen=True)
 class Plant:
-    """A fault in the fast way, present while the context is entered."""
+    """A fault in the fast path, present while the context is entered."""
 
     name: str
     plant: Callable[[], AbstractContextManager[object]]
@@ -35,11 +35,11 @@ class Plant:
 
 @dataclass(frozen=True)
 class Way:
-    """A fast way.
+    """A fast path.
 
-    `where` is "path::name" of the code, `condition` says when the fast way is taken, `plain` what is taken otherwise.
+    `where` is "path::name" of the code, `condition` says when the fast path is taken, `plain` what is taken otherwise.
     `seeds` is the number of cases that a usual run draws: enough to take both ways and to find each plant. `needs`
-    names the modules that the fast way requires; if one is missing, it is skipped.
+    names the modules that the fast path requires; if one is missing, it is skipped.
     """
 
     name: str
@@ -98,7 +98,7 @@ def some_size(rng: random.Random, thresholds: Iterable[int] = (), largest: int =
     return min(largest, int(2 ** (rng.random() ** 2 * largest.bit_length())) - 1)
 
 
-# All fast ways, in the order of the table.
+# All fast paths, in the order of the table.
 
 
 def all_ways() -> list[Way]:

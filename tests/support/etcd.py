@@ -1,4 +1,4 @@
-"""Stores of controllers at etcd: a real one, and one in this process's memory."""
+"""Stores of controllers with etcd: a real one, and one in this process's memory."""
 import base64
 import itertools
 import os

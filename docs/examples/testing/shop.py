@@ -25,7 +25,7 @@ class NotReplicatedError(Exception):
 
 
 class Shop:
-    """Sends orders, and keeps the order of each customer's orders."""
+    """Sends orders; those of one customer stay in sequence."""
 
     def __init__(self, namesrv_addr, timeout_ms=3000, tries=4):
         self.tries = tries

@@ -126,7 +126,8 @@ class DefaultMQPullConsumer(ConsumerFacade, PullConsumerConfig):
         self.default_mq_pull_consumer_impl.filter_message_hook_list.append(hook)
 
     def update_consume_offset(self, mq: MessageQueue, offset: int) -> None:
-        """Set the next offset to consume. It is sent to the broker now, and every 5 s for the queues in balance."""
+        """Set the next offset to consume. It is sent to the broker now, and again every 5 s for the queues of this
+        consumer's share."""
         self.default_mq_pull_consumer_impl.update_consume_offset(self.queue_with_namespace(mq), offset)
 
     def fetch_consume_offset(self, mq: MessageQueue, from_store: bool) -> int:
@@ -143,5 +144,5 @@ class DefaultMQPullConsumer(ConsumerFacade, PullConsumerConfig):
 
     @property
     def api(self) -> "MQClientAPIImpl":
-        """All requests, each sent to a given address. The consumer must be running."""
+        """Low-level calls, one per kind of request, to a given address. The consumer must be running."""
         return self.default_mq_pull_consumer_impl.mq_client_factory.mq_client_api_impl

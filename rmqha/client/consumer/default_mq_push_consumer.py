@@ -97,7 +97,8 @@ class DefaultMQPushConsumer(TracedConsumer, PushConsumerConfig):
             self.message_listener = FunctionListener(message_listener)
 
     def start(self) -> None:
-        """Start receiving. MQClientException for bad settings, a second start, or a group that this client has already.
+        """Start receiving. MQClientException for bad settings, a second start, or a group that another consumer of the
+        same client uses.
         """
         self._home.begin()
         self.consumer_group = self.with_namespace(self.consumer_group)

@@ -47,7 +47,8 @@ SimpleListener = Callable[[list[MessageExt]], ConsumeConcurrentlyStatus | None]
 
 
 class MessageListenerConcurrently:
-    """Base class of listeners that use the context. Without it, a plain function of the messages is enough.
+    """Base class of listeners that use the context. If you do not need the context, pass a function that takes the
+    messages.
 
     Java: org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently (4.9.8)
     """

@@ -104,7 +104,8 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
         self.default_mq_producer_impl.mq_fault_strategy.send_latency_fault_enable = is_on
 
     def start(self) -> None:
-        """Connect. MQClientException for a bad group name, a second start, or a group that this client has already."""
+        """Connect. MQClientException for a bad group name, a second start, or a group that another producer of the same
+        client uses."""
         self._home.begin()
         self.producer_group = self.with_namespace(self.producer_group)
         self.default_mq_producer_impl.start()
@@ -234,7 +235,7 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
 
     @property
     def api(self) -> "MQClientAPIImpl":
-        """All requests, each sent to a given address: run-time information, settings, statistics.
+        """Low-level calls, one per kind of request, to a given address: run-time information, settings, statistics.
 
         The producer must be running.
         """

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class TransactionMQProducer(DefaultMQProducer, TransactionProducerConfig):
-    """A producer whose half messages are delivered once its listener commits, at once or when a broker checks.
+    """A producer whose half messages are delivered after its listener commits them, at the send or when a broker
+    checks.
 
         with TransactionMQProducer("orders", "127.0.0.1:9876", listener) as producer:
             result = producer.send_message_in_transaction(Message("orders", b"17 apples"), order)

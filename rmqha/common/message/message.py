@@ -38,7 +38,8 @@ def check_type(field: str, value: object, *kinds: type, but: tuple[type, ...] = 
 class Message:
     """A message: topic, body, user flag and properties.
 
-    Setting a value of a wrong type raises a TypeError that names the field. Constructed with a topic, a message has the
+    The constructor and the methods that set properties raise a TypeError, which names the field, for a wrong type;
+    `topic`, `body` and `flag` that are set later are checked at the send. Constructed with a topic, a message has the
     property WAIT=true, as in Java; without a topic it has no properties. `properties` is never None. The methods that
     Java hides behind MessageAccessor (put_property, clear_property) are public here.
 

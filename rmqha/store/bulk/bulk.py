@@ -1,6 +1,6 @@
 """The interface of the bulk kernel: it checks the arguments and names the fields of the results.
 
-The fast way and its plain twin
+The fast path and its plain twin
 -------------------------------
 The kernel reads untrusted bytes (a log after a crash, a piece from another broker), and it runs for nearly every
 message, so it has to be both fast and exact. It exists twice: compiled from C (rmqha/native), where it lets other

@@ -16,7 +16,8 @@ from rmqha.store.role import Role
 if TYPE_CHECKING:
     from rmqha.store.ha.ha_connection import HAConnection
 
-# Numbers of acknowledgements, including the master's own; ANY_SLAVE is 4.9's rule: one slave that is not far behind.
+# Special numbers of acknowledgements; a number from 2 on counts replicas, the master included. ANY_SLAVE is 4.9's rule:
+# one slave that is not far behind.
 ALL_ACK_IN_SYNC_STATE_SET = -1  # all slaves that are in sync
 NO_SLAVE = 0
 ANY_SLAVE = 1

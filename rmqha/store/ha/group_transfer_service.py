@@ -66,7 +66,7 @@ class GroupTransferService(ServiceThread):
 
     @property
     def waits_for_several(self) -> bool:
-        """True if there are requests that wait for more than any one slave."""
+        """True if a request waits for several slaves, or for all in sync, and not just for any one slave."""
         return len(self._by_offset) > (ANY_SLAVE in self._by_offset)
 
     def put_request(self, request: GroupCommitRequest) -> None:

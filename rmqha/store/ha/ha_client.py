@@ -384,7 +384,7 @@ class HAClient(ServiceThread):
                                    f"equals the master's; the bytes from there to {end} are kept in {path}", retry_ms=0)
         what = (f"the logs are equal up to {same_up_to}; `rmqha ha rejoin` truncates the slave's log there, and saves "
                 "the truncated bytes to a file" if same_up_to >= 0 else
-                "no part of its end is known to equal the master's: set it up from scratch")
+                "no record at the log's end is also in the master's log: set it up from scratch")
         self.ha_service.divergence.log_differs(
             same_up_to if same_up_to >= 0 else end, f"the slave's log ends at {end}, the master holds {held}: {what}")
         raise ReplicationError(f"this slave can't follow the master {master_address}: SLAVE: {end} MASTER: "

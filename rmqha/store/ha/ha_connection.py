@@ -55,11 +55,11 @@ log = logging.getLogger("RocketmqStore")
 
 _SELECT_MS = 1000
 _NO_DATA_WAIT_MS = 100
-# For how long bytes gather that no put waits for. More bytes are likely if the last frame was sent within _BUSY_NS.
+# Bytes that no put waits for gather this long. More bytes are likely if the last frame was sent within _BUSY_NS.
 _GATHER_MS = 5
 _BUSY_NS = 10_000_000
-# A slave leads after it was the first to acknowledge this many times in a row. A slave whose bytes gather usually is
-# late.
+# A slave leads after it was the first to acknowledge this many times in a row. A slave whose bytes gather gets them
+# later, and is rarely the first.
 _FIRST_TIMES = 3
 _FRAMES_PER_WRITE = 16
 _READ_BUFFER_SIZE = 8 * 1024
@@ -291,8 +291,8 @@ class HAConnection:
     def transfer_begins(self) -> None:
         """Begin the transfer after a valid first report; from now on the peer counts as a slave.
 
-        The start position is fixed first: a put that relies on this slave is then always beyond it, whatever file the
-        put goes to.
+        The start position is fixed first. So a put that waits for this slave always lies after the start position, even
+        if the put begins a new file.
         """
         self.write_socket_service.fix_start_position()
         with self._lock:
@@ -613,7 +613,8 @@ class WriteSocketService(ServiceThread):
             self.wait_for_running(_GATHER_MS)
 
     def _looks_unasked(self) -> bool:
-        """Wait while bytes of puts gather, without being woken. Return False when the writer has to be woken again."""
+        """Wait while the bytes of puts gather. Return True if the writer now checks the log, False if it waits to be
+        woken."""
         # Differs: on a busy master a put wakes only the leading slave's writer, in the original those of all slaves. If
         # the leading slave stops, puts wait a little longer for this one until it leads.
         before, self.gathers = self.gathers, self.connection.follows_another and self._is_busy()

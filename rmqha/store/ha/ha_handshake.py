@@ -438,7 +438,8 @@ class MasterGreeting:
         self._same_up_to = -1
 
     def receive(self, data: bytes | memoryview) -> Iterator[Step]:
-        """Yield the steps that result from `data`. HandshakeError, after the steps before it, for a wrong message."""
+        """Yield the steps that result from `data`. Raise HandshakeError at an invalid message, after the steps of the
+        messages before it."""
         self.rest += data
         while not self.is_over:
             step = self._next() if self._is_asked_for else self._first()
@@ -498,7 +499,8 @@ class MasterGreeting:
         return Answer(equal, not_held)
 
     def _judge_finding(self, who: WhoCompares, finding: Finding) -> Step:
-        """Adopt the slave's finding; GOOD only if this side has seen it too."""
+        """Adopt the slave's finding; GOOD only if this side's answers confirm it: all blocks up to the end were
+        identical."""
         held, verdict = self._held_range(), finding.verdict
         if verdict is Verdict.GOOD and who.end:
             if not held.min_offset <= who.end <= held.max_offset:

@@ -5,8 +5,8 @@
     putting thread --put_request--> GroupTransferService --> futures
     HAClient ==TCP==> the master, when this store is a slave's (all parts always run, so slaves can be chained)
 
-Rounds. A thread that handles requests handles many at once, whatever its last read brought, and each put could send
-its bytes to the slaves on its own: one system call per put and slave. So the thread works in rounds (`Round` in
+Rounds. A thread that handles requests handles many at once: all that its last read brought. If each put sent its bytes
+to the slaves on its own, that would take one system call per put and slave. So the thread works in rounds (`Round` in
 common/futures.py). Within a round, `on_appended` only registers `send_to_slaves`; at the end of the round it runs once
 and sends everything that the round appended. Sending to slaves comes before statistics and wake-ups, because the
 slave's round trip is the longest part of a synchronous put. A put outside a round sends at once. No code inside a round
@@ -399,8 +399,8 @@ class HAService:
     def _look_for_lost_bytes(self, connection: HAConnection) -> None:
         """Report a slave that returns with less than it had acknowledged, usually after a power loss.
 
-        It is sent the lost bytes again, and counts with what it has. Puts that still wait for an acknowledgement end
-        beyond everything that was acknowledged before.
+        It is sent the lost bytes again, and from now on only the offset that it reports counts. No waiting put relied
+        on the lost bytes: each ends after everything that was acknowledged before.
         """
         for other in self.connection_list:
             if other is not connection and other.slave_identity == connection.slave_identity:

@@ -90,7 +90,7 @@ def compare_with_master(log_reader: LogReader, held: Range) -> Comparison:
 
 
 def report_flaw(log_reader: LogReader, held: Range) -> Comparison:
-    """Find DIVERGED at this log's end, for a master whose next record fails its checks.
+    """Return the finding DIVERGED at this log's end: it reports to the master that its next record fails the checks.
 
     It asks no questions: the two logs are identical up to this log's end.
     """

@@ -59,13 +59,18 @@ log = logging.getLogger("RocketmqStore")
 
 _SELECT_MS = 1000
 _CONNECT_TIMEOUT_MS = 5000
-_RECEIVE_SIZE = 1024 * 1024  # bytes of one read
-_STREAM_SIZE = 256 * 1024  # a read of at least so many bytes makes the next one expect a stream
-_HELLO_WAIT_MS = 2000  # for a master that knows the handshake
+# Bytes of one read.
+_RECEIVE_SIZE = 1024 * 1024
+# After a read of at least this many bytes, the next read goes to the places where a stream of frames needs its parts.
+_STREAM_SIZE = 256 * 1024
+# The wait for the greeting of a master that knows the handshake.
+_HELLO_WAIT_MS = 2000
 _VERDICT_WAIT_MS = 20_000
 _ROOM_WAIT_MS = 20
-_SOON_MS = 1000  # between two attempts to find out the kind of a master
-_BEHIND_HEARTBEAT_MS = 1000  # for the data that a master has ready
+# Between two attempts to find out the kind of a master.
+_SOON_MS = 1000
+# A master that has the requested file sends its data this soon after the first heartbeat.
+_BEHIND_HEARTBEAT_MS = 1000
 # Fewer bytes within haHousekeepingInterval are heartbeats, not parts of a frame.
 _STALLED_BYTES = 1024
 
@@ -399,7 +404,8 @@ class MasterConnection(Generic[R]):
             self._within = None
 
     def _look_for_stall(self) -> None:
-        """Detect a frame or record whose damaged size makes its end never arrive, while heartbeats still do."""
+        """Detect a frame or record that never becomes complete, because its size is damaged, while heartbeats
+        arrive."""
         now, next_offset = time.monotonic_ns(), self._next_offset()
         if self._within is None or self._within[2] != next_offset:
             self._within = now, self._received, next_offset
@@ -407,7 +413,7 @@ class MasterConnection(Generic[R]):
         if (now - since_ns) // 1_000_000 <= self.config.haHousekeepingInterval:
             return
         if self._received - received < _STALLED_BYTES:
-            flaw = RecordFlawError(self.store.get_max_phy_offset(), "has an end that does not arrive")
+            flaw = RecordFlawError(self.store.get_max_phy_offset(), "does not arrive completely")
             self.client.record_is_flawed(self.master_address, flaw)
         self._within = now, self._received, next_offset
 
@@ -591,7 +597,7 @@ class OffsetMasterConnection(MasterConnection[ha_transfer.Run]):
             if found is None:
                 return
             run = found
-        # At the end of the last append no check is needed: the log itself refuses everything but its end.
+        # A run that begins where the last append ended needs no check: the log itself refuses bytes at any other place.
         if run.offset != self._followed.end:
             self._check_offset(run.offset, self._next_offset())
         if run.length:

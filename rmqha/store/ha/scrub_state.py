@@ -80,8 +80,8 @@ class ScrubState:
     def unscrubbed_ms(self) -> int:
         """Return the age of the oldest byte that is due for comparison.
 
-        A byte is due if it was not compared since it was appended, or since the last complete round while another one
-        runs. 0 when no byte is due, -1 before the log was first checked.
+        A byte is due if it was not compared since it was appended. While a further round runs, a byte is also due until
+        that round has compared it. 0 when no byte is due, -1 before the log was first checked.
         """
         now = self._clock()
         with self._lock:

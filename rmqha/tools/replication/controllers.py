@@ -200,10 +200,10 @@ def failover_lines(view: FailoverView) -> list[str]:
     lines = [f"controller {', '.join(map(_controller, view.controllers))}"]
     if not view.known:
         return lines
-    master = "no master" if view.master_id is None else f"master {view.master_id} at {cell(view.master)}"
+    master = "no master" if view.master_id is None else f"master: id {view.master_id} at {cell(view.master)}"
     members = ", ".join(map(str, view.sync_state_set)) or "nobody"
-    lines.append(f"{master}, epoch {view.master_epoch}; sync-state set {members}, of epoch "
-                 f"{view.sync_state_set_epoch}")
+    lines.append(f"{master}, epoch {view.master_epoch}; sync-state set (epoch "
+                 f"{view.sync_state_set_epoch}): {members}")
     table = render_table(_HEADINGS, [_cells(each) for each in view.replicas], _RIGHT)
     return lines + table.split("\n")
 
@@ -217,7 +217,7 @@ def _controller(view: ControllerView) -> str:
 
 
 def _cells(each: ReplicaView) -> tuple[str, ...]:
-    may = "is it" if each.is_master else "yes" if each.may_lead else f"NO: {each.why_not}"
+    may = "is the master" if each.is_master else "yes" if each.may_lead else f"NO: {each.why_not}"
     return (cell(each.address), str(each.broker_id), _yes(each.alive), _yes(each.in_sync),
             "?" if each.epoch is None else str(each.epoch),
             "?" if each.max_offset is None else f"{each.max_offset:,}", may)

@@ -74,7 +74,7 @@ class NameServers:
         found = []
         for each in sorted(self.departed):
             there = places.get((each.cluster, each.name, each.broker_id))
-            who = f"{each.name} {each.broker_id}"
+            who = f"{each.name}, id {each.broker_id},"
             if each.since_ms >= 0 and there is None:
                 found.append((each, Fault(Status.CRITICAL, f"{who} at {each.address} disappeared without unregistering "
                                           f"{seconds_text(each.since_ms / 1000)} ago", each.address)))
@@ -189,8 +189,8 @@ def differing(configs: Mapping[str, Config]) -> list[str]:
                 places.setdefault(value, []).append(address)
         if len(places) > 1:
             first, *others = sorted(places.items(), key=lambda each: (-len(each[1]), each[0]))
-            found.append(", ".join([f"{key}={first[0]} at {' and '.join(first[1])}",
-                                    *(f"{value} at {' and '.join(where)}" for value, where in others)]))
+            found.append(", ".join([f"{key}={first[0] or '(not set)'} at {' and '.join(first[1])}",
+                                    *(f"{value or 'not set'} at {' and '.join(where)}" for value, where in others)]))
     return found
 
 

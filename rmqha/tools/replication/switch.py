@@ -297,8 +297,9 @@ def promote_command(broker: str, namesrv: str | None, epoch: int | None, force: 
     """Make a broker the master of its replicas.
 
     The other replicas stop accepting messages first. Messages that only they hold are truncated when they follow the
-    new master. With allAckInSyncStateSet=true none of these got SEND_OK, if the broker is in sync. Without that key a
-    master may send SEND_OK before its replicas have the message, and such a message can be lost.
+    new master. If allAckInSyncStateSet=true, and the promoted broker is in sync, none of the truncated messages got
+    SEND_OK. Without that key a master may send SEND_OK before its replicas have the message, and such a message can be
+    lost.
     """
     parsed_address(broker, "--broker")
     with ClusterAdmin(namesrv, timeout_s * 1000) as admin:

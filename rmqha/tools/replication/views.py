@@ -82,21 +82,21 @@ class ScrubView:
         """Return the progress of the checks; "" without checks."""
         parts = []
         if self.is_on:
-            parts = [f"scrubbing {self.state}", f"round {self.rounds + 1} is at {self.position:,} of "
-                     f"{self.round_begin:,} to {self.round_end:,}", self._age()]
+            parts = [f"scrubbing {self.state}", f"round {self.rounds + 1}: compared up to {self.position:,} "
+                     f"(range {self.round_begin:,} to {self.round_end:,})", self._age()]
         elif self.state:
             parts = ["scrubbing OFF"]
         if self.is_on and self.last_error:
             parts.append(f"last error: {cell(self.last_error)}")
         if self.verified_bytes or self.verify_failures:
-            parts.append(f"{size_text(self.verified_bytes)} verified before acknowledgement")
+            parts.append(f"{size_text(self.verified_bytes)} of received records verified")
         return "; ".join(parts)
 
     def _age(self) -> str:
         if self.unscrubbed_ms == 0:
-            return "everything is compared"
+            return "everything compared"
         if self.unscrubbed_ms < 0:
-            return "nothing is compared yet"
+            return "nothing compared yet"
         return (f"the oldest uncompared bytes are {seconds_text(self.unscrubbed_ms / 1000)} old, at most "
                 f"{seconds_text(self.promise_ms / 1000)} is promised")
 
@@ -259,8 +259,8 @@ class RefusedView:
             return (f"it is ahead of the master: it requests {self.slave_offset}, but the master ends at "
                     f"{self.master_max_offset} and has lost what the slave holds")
         if self.slave_offset >= self.master_min_offset:
-            return (f"its log diverged: somewhere before {self.slave_offset} its bytes differ from the master's (it was "
-                    "a master itself, or followed another one)")
+            return (f"its log diverged: somewhere before {self.slave_offset} its bytes differ from the master's (it "
+                    "was a master itself, or followed another one)")
         return (f"it is too far behind: it requests {self.slave_offset}, but the master begins at "
                 f"{self.master_min_offset} and has deleted what the slave needs")
 

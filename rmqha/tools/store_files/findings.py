@@ -178,7 +178,7 @@ def check_checkpoint(store: StoreReader, last_store_timestamp: int, findings: Fi
         if os.path.exists(path):
             findings.flaw(path, None, f"it has {os.path.getsize(path)} bytes, instead of 4096")
         elif last_store_timestamp and not store.live:
-            findings.note("the checkpoint is missing: after a crash recovery scans the whole log")
+            findings.note("the checkpoint is missing, so recovery after a crash scans the whole log")
         return
     limit = int(time.time() * 1000) + _DAY_MS
     for position, (name, timestamp) in enumerate(checkpoint._asdict().items()):

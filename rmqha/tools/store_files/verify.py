@@ -257,8 +257,8 @@ def _print(verification: Verification) -> None:
     "rmqha store verify ~/store --all -o json"))
 @click.argument("root", type=click.Path(exists=True, file_okay=False))
 @click.option("--all", "limit", is_flag=False, flag_value=1000, default=1, type=click.IntRange(1),
-              help="Continue after the first flaw: --all up to 1000 flaws, --all=N up to N. Put --all without a number "
-                   "after ROOT.")
+              help="Continue after the first flaw: --all up to 1000 flaws, --all=N up to N. Without a number, put "
+                   "it at the end of the line, after ROOT.")
 @click.option("--no-index", is_flag=True, help="Do not check the index.")
 @click.option("--file-size", type=size_type(1), help=_FILE_SIZE)
 @commitlog_option
@@ -267,7 +267,7 @@ def _print(verification: Verification) -> None:
 @output_option
 def verify_command(root: str, limit: int, no_index: bool, file_size: int | None, commitlog: tuple[str, ...],
                    delay_levels: str, index_slots: int | None, index_entries: int | None, output: str) -> None:
-    """Check the store at ROOT: its files, the chain and the CRCs of its records, consume queues and index.
+    """Check the store at ROOT: its files, its records (no gaps, good CRCs), its consume queues and its index.
 
     Queues and index are compared with the log in both directions. A broker may be running on the store. Traces of a
     crash that the next start repairs are notes, not flaws. Exit code 0 when the store is clean, 1 when it has a flaw, 2

@@ -125,7 +125,7 @@ def view_options(default_interval_s: float) -> Callable[[F], F]:
                 click.option("-i", "--interval", "interval_s", default=default_interval_s, show_default=True,
                              type=duration_type(1, 3600), help="Seconds between two polls, at least 1."),
                 click.option("-b", "--broker",
-                             help="Show only the brokers of this name, or with the name of the one at this host:port."),
+                             help="Show only the brokers of this name; the host:port of one of them does the same."),
                 click.option("-c", "--cluster", help="Show only the brokers of this cluster."),
                 click.option("-n", "--namesrv", envvar=mix_all.NAMESRV_ADDR_ENV,
                              help="Name servers, host:port, separated by semicolons; by default $NAMESRV_ADDR.")):

@@ -248,7 +248,7 @@ class Stage:
         status, check = run("ha", "status"), run("check", "ha", *options)
         doctor = run("doctor")
         word = json.loads(check.stdout)["status"] if check.stdout.startswith("{") else _CODES[check.exit_code]
-        return Row(f"{_states(status.stdout)} {status.exit_code}", f"{word} {check.exit_code}", _findings(doctor))
+        return Row(f"{_states(status.stdout)} ({status.exit_code})", f"{word} ({check.exit_code})", _findings(doctor))
 
     def close(self) -> None:
         """Kill all servers."""

@@ -97,8 +97,8 @@ def test_candidates_for_master_and_the_reasons_against_the_others():
                                         "it may lack acknowledged messages, 3.9 KiB now")
     text = "\n".join(failover_lines(view))
     assert f"controller {LEADER} leads (n0), {OTHER} stands by" in text
-    assert f"master 1 at {ONE}, epoch 3; sync-state set 1, 2, of epoch 7" in text
-    assert "is it" in text and "NO: the controller gets no heartbeat from it" in text
+    assert f"master: id 1 at {ONE}, epoch 3; sync-state set (epoch 7): 1, 2" in text
+    assert "is the master" in text and "NO: the controller gets no heartbeat from it" in text
 
 
 def test_unclean_election_could_take_a_replica_that_is_not_in_sync():

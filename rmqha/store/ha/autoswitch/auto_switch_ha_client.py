@@ -238,7 +238,8 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
         known = self.epoch_cache.get_entry(run.epoch)
         last_epoch = self.epoch_cache.last_epoch()
         if known is None and run.epoch > last_epoch:
-            # 5.1.4 names an epoch one frame before it begins. The log does not contain a record that is being held.
+            # 5.1.4 names an epoch one frame before it begins, so the epoch may begin anywhere between the log's end and
+            # this run's end. A record that has arrived only in part is not in the log yet.
             log_end = self.store.get_max_phy_offset()
             begins_here = last_epoch < 0 or log_end <= run.epoch_start_offset <= run.offset + run.length
             if begins_here and self.epoch_cache.append_entry(EpochEntry(run.epoch, run.epoch_start_offset)):
@@ -250,8 +251,9 @@ class AutoSwitchMasterConnection(MasterConnection[TransferRun]):
         elif not run.length and known is None:
             # The heartbeat of a 5.1.4 master may name its first epoch.
             return
-        raise ReplicationError(f"the master sends epoch {run.epoch} from {run.epoch_start_offset} on at {run.offset}, "
-                               f"but this log has {epochs_text(self.epoch_cache.get_all_entries())}", _REFUSED)
+        raise ReplicationError(f"the master's frame at {run.offset} names epoch {run.epoch}, which begins at "
+                               f"{run.epoch_start_offset}, but this log has "
+                               f"{epochs_text(self.epoch_cache.get_all_entries())}", _REFUSED)
 
 
 def truncate_files(replicated_log: ReplicatedLog, offset_to_truncate: int) -> bool:

@@ -166,8 +166,8 @@ class AutoSwitchHAService(HAService):
         """Call `holds` (MasterLease.holds) before each put and each acknowledgement; None: no lease is needed.
 
         When a lease ends, waiting puts stay unanswered until a lease is granted again, the roles change, or they time
-        out. `renounce` (MasterLease.renounced) is called in a handover, before the response to it: no lease that is
-        requested within the given number of ms from then on may be granted to this master.
+        out. `renounce` (MasterLease.renounced) is called in a handover, before the response to it: for the given number
+        of ms after that, no request of this master for a lease may succeed.
         """
         guard = self.role.need_guard()
         guard.holds_lease, guard.renounce = holds, renounce
@@ -177,14 +177,15 @@ class AutoSwitchHAService(HAService):
         self.group_transfer_service.notify_transfer_some()
 
     def register_sync_state_set_changed_listener(self, listener: SyncStateSetListener) -> None:
-        """Register `listener(wanted, epoch)`, called whenever the controller has to be asked for another set (1001).
+        """Register `listener(wanted, epoch)`, called whenever the controller has to be asked for another set (request
+        CONTROLLER_ALTER_SYNC_STATE_SET).
 
         It is called on a thread of this service, one call at a time: at once when a slave has caught up or is gone, and
         every second while the controller's set differs. It must send exactly `wanted`, with exactly `epoch` as
         syncStateSetEpoch. It calls `set_sync_state_set` with the set in a successful response; if the response names
-        another epoch, it queries the set with 1004 and passes that on. It returns whether the controller has responded
-        as the leader. False or an exception means that the leader has not responded: it is unknown whether the request
-        will still be carried out.
+        another epoch, it queries the set with CONTROLLER_GET_REPLICA_INFO and passes that on. It returns whether the
+        controller has responded as the leader. False or an exception means that the leader has not responded: it is
+        unknown whether the request will still be carried out.
 
         Java: org.apache.rocketmq.store.ha.autoswitch.AutoSwitchHAService#registerSyncStateSetChangedListener (5.1.4)
         """

@@ -229,8 +229,8 @@ class MasterFrameDecoder(RunDecoder[TransferRun]):
 
     def _frame(self, position: int, body: int) -> TransferRun:
         _state, size, offset, epoch, start, confirm = TRANSFER_HEADER.unpack_from(self.view, position)
-        # An empty 5.1.4 master sends its heartbeats with offset -1. The last frame of an epoch carries the number of
-        # the next one when 5.1.4 sends it.
+        # An empty 5.1.4 master sends its heartbeats with offset -1. 5.1.4 puts the number of the next epoch into the
+        # last frame of an epoch.
         if start < 0 or offset < (0 if size else -1) or offset < start < offset + size:
             raise TransferError(f"{size} bytes at commit log offset {offset} can't be of epoch {epoch} from {start} on")
         other_start = start < self._epoch_start or epoch == self._epoch and start != self._epoch_start
@@ -286,7 +286,8 @@ class MasterEpochGreeting:
         self._is_introduced = False
 
     def receive(self, data: bytes | memoryview) -> Iterator[EpochStep]:
-        """Yield the steps that result from `data`. TransferError, after the steps before it, for an invalid frame."""
+        """Yield the steps that result from `data`. Raise TransferError at an invalid frame, after the steps of the
+        frames before it."""
         self.rest += data
         while not self.is_over:
             found = decode_slave_frame(self.rest)
