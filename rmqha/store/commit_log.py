@@ -69,7 +69,8 @@ log = logging.getLogger("RocketmqStore")
 
 MESSAGE_MAGIC_CODE = message_layout.MESSAGE_MAGIC_CODE
 BLANK_MAGIC_CODE = message_layout.BLANK_MAGIC_CODE
-# More than the files of one flush: another flushing thread may set the position back between two attempts.
+# Attempts of flush_up_to, each of one file; more than a flush has files, because a failure of another thread may set
+# the position back.
 _FLUSH_ATTEMPTS = 1000
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
 _PUT_OK_STATUS, _APPENDED = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK
@@ -651,14 +652,14 @@ class CommitLog:
 
     def get_message(self, offset: int, size: int) -> SelectMappedBufferResult | None:
         """Return the `size` bytes at `offset`, which must lie in one file."""
-        # Differs: log offset 0 is not special. Once deleted, the original returns the first bytes of the oldest file.
+        # Differs: log offset 0 is not special. The original reads the oldest file there when the first one is deleted.
         mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset)
         if mapped_file is None:
             return None
         return mapped_file.select_mapped_buffer(offset % self.mapped_file_size, size)
 
     def may_hold_record(self, offset: int, size: int) -> bool:
-        """Return False if the log holds `offset` and has no record of `size` bytes there."""
+        """Return whether the log has a record of `size` bytes at `offset`; True for an offset before its beginning."""
         queue = self.mapped_file_queue
         if not 0 <= self.get_min_offset() <= offset < queue.get_max_offset():
             return offset < self.get_min_offset()
@@ -722,7 +723,7 @@ class CommitLog:
         Raise OSError if that fails; then the piece is not in the log.
 
         Differs: received bytes that are not in the file are removed from the buffer, so that the next attempt begins at
-        the same place. The original keeps them, and reports to its master offsets that count from the file's end.
+        the same place. The original keeps them, and reports an offset to its master that leaves them out.
         """
         try:
             while mapped_file.read_position < mapped_file.wrote_position:

@@ -77,7 +77,7 @@ class CommitLogRecovery:
         self._dispatcher = record_dispatcher
         # (topic, queue id) -> queue offset of the last record that the walk has seen. Used during the walk only.
         self._last_queue_offsets: dict[tuple[bytes, int], int] = {}
-        # The log offset up to which the furthest consume queue had units at the beginning.
+        # The log offset up to which the furthest consume queue had units when recovery began.
         self._dispatched_to = -1
 
     def base(self, last_exit_ok: bool) -> RecoveryBase:

@@ -107,7 +107,7 @@ class ConsumeQueue:
         self._commit_log = context.commit_log
         self._flags = context.state.running_flags
         self.mapped_file_queue = self._new_mapped_file_queue()
-        # The end of the last record in the commit log. Written by the dispatching thread.
+        # The log offset at which the record of the queue's last unit ends. Written by the dispatching thread.
         self.max_physic_offset = -1
         # Written by recovery, the dispatching and the cleaning thread.
         self.min_logic_offset = 0
@@ -270,7 +270,8 @@ class ConsumeQueue:
 
         After 30 failed attempts, one per second, mark the consume queues as broken and return False.
         """
-        # Messages that are sent to a light queue itself are numbered separately, so their number 0 begins no new queue.
+        # A light queue has two counters: one for messages that are sent to it, one for those that multi dispatch adds.
+        # So a message with queue offset 0 does not mean that the queue begins anew.
         if request.consume_queue_offset == 0 and not mix_all.is_lmq(self.topic):
             self._begin_anew_at(request.commit_log_offset)
         tags_code = self._ext_or_tags_code(request)
@@ -480,7 +481,8 @@ class ConsumeQueue:
                 f"{self.queue_id}, whose next one is {end // CQ_STORE_UNIT_SIZE} here")
 
     def _close_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> None:
-        """Build the units that are missing before a queue offset from the log; use blanks for missing records.
+        """Build, from the log, the units that are missing before a queue offset; use blanks where the log has no
+        record.
 
         Differs: a gap before a record's queue offset is closed with units from the log, or with blanks; the original
         logs the gap and appends anyway, which moves every later message to a wrong queue offset.

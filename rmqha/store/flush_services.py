@@ -202,7 +202,7 @@ class FlushCommitLogService(ServiceThread):
         """Return whether the checkpoint's positions must be on the disk before the flush from `begin` to `end` counts.
 
         Recovery needs the flushed offset to distinguish damage from bytes that were never flushed: for a bad record
-        before a file that was flushed, and for a record that looks torn (see "Unsure ends" in CommitLog).
+        that has a flushed file after it, and for a record that looks torn (see "Unsure ends" in CommitLog).
         """
         size, unsure_ends = self.mapped_file_queue.mapped_file_size, self._unsure_ends
         is_news = begin // size != end // size

@@ -179,7 +179,7 @@ class MappedFileQueue:
         return True
 
     def take_files(self, first: int, mtimes: list[int], end: int) -> None:
-        """Take over the files that the last stop saved, instead of `load`.
+        """Open the files by what the last stop noted about them (QueueEnd in store_marks), instead of `load`.
 
         They begin at offset `first`, were last changed at `mtimes`, and their data, all on the disk, ends at `end`.
         Raise WrongQueueEndsError if a file was changed since.

@@ -403,7 +403,8 @@ class EmbeddedRocketMQ:
     # Kills and restarts.
 
     def kill_master(self, name: str | None = None) -> str:
-        """Kill a master like SIGKILL ("broker-a"; None: the first that is running), and return its name.
+        """Kill a master as SIGKILL would, and return its name. `name`: such as "broker-a"; None: the first that is
+        running.
 
         The name server has noticed it when this returns.
         """

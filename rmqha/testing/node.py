@@ -238,7 +238,8 @@ class EmbeddedBroker:
         self._port = other._port
 
     def cut_off(self) -> None:
-        """Cut a running slave off from its master: it does not connect again. An existing connection stays open."""
+        """Keep a running slave from connecting to its master and copying its tables. The caller closes the
+        connection."""
         self.is_cut_off = True
         self.store.update_ha_master_address(None)
         # A master does not copy tables from another broker, so this stops the copying

@@ -103,7 +103,7 @@ def promise_of_two_disks(walk, boxes):
     back."""
     boxes.stop(MASTER, number=signal.SIGKILL)
     boxes.sends()
-    said = walk.until(NAMESRV, "bin/rmqha ha status", r"master \d at 10\.0\.0\.[34]:10911")
+    said = walk.until(NAMESRV, "bin/rmqha ha status", r"master: id \d at 10\.0\.0\.[34]:10911")
     master = SLAVE if f"at {SLAVE}:10911" in said else THIRD
     other, file = (THIRD, THIRD_FILE) if master == SLAVE else (SLAVE, SLAVE_FILE)
     boxes.stop(other, number=signal.SIGKILL)

@@ -62,8 +62,8 @@ class DefaultLitePullConsumer(TracedConsumer, LitePullConsumerConfig):
         self.default_lite_pull_consumer_impl.hooks.consume_message_hook_list.append(hook)
 
     def start(self) -> None:
-        """Start pulling. MQClientException for bad settings, a second start, or a group that another consumer of the
-        same client uses.
+        """Start pulling. MQClientException for bad settings, a second start, or a group of another consumer with the
+        same client id.
         """
         self._home.begin()
         self.consumer_group = self.with_namespace(self.consumer_group)

@@ -88,8 +88,8 @@ class DefaultMQPushConsumer(TracedConsumer, PushConsumerConfig):
     def register_message_listener(
         self, message_listener: MessageListenerConcurrently | MessageListenerOrderly | SimpleListener
     ) -> None:
-        """Set the listener that is called with messages. An orderly listener gets each queue's messages in order; a
-        plain function gets only the list.
+        """Set the listener that is called with messages. An orderly listener gets each queue's messages in order. A
+        plain function gets the list of messages, without the context that a listener object also gets.
         """
         if isinstance(message_listener, (MessageListenerConcurrently, MessageListenerOrderly)):
             self.message_listener = message_listener
@@ -97,8 +97,8 @@ class DefaultMQPushConsumer(TracedConsumer, PushConsumerConfig):
             self.message_listener = FunctionListener(message_listener)
 
     def start(self) -> None:
-        """Start receiving. MQClientException for bad settings, a second start, or a group that another consumer of the
-        same client uses.
+        """Start receiving. MQClientException for bad settings, a second start, or a group of another consumer with the
+        same client id.
         """
         self._home.begin()
         self.consumer_group = self.with_namespace(self.consumer_group)

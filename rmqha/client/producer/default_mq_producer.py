@@ -104,8 +104,8 @@ class DefaultMQProducer(Lifecycle, ProducerConfig):
         self.default_mq_producer_impl.mq_fault_strategy.send_latency_fault_enable = is_on
 
     def start(self) -> None:
-        """Connect. MQClientException for a bad group name, a second start, or a group that another producer of the same
-        client uses."""
+        """Connect. MQClientException for a bad group name, a second start, or a group of another producer with the same
+        client id."""
         self._home.begin()
         self.producer_group = self.with_namespace(self.producer_group)
         self.default_mq_producer_impl.start()

@@ -23,7 +23,8 @@ log = logging.getLogger("RocketmqStore")
 
 _PUT_OK = PutMessageStatus.PUT_OK
 
-# The service checks at least this often, so a request with a later deadline, as they all have, need not wake it.
+# The service checks at least this often. So a request only wakes it if the request's deadline is before the next check;
+# by default (slaveTimeout of 3 s) none is.
 _IDLE_MS = 1000
 
 _Heap = list[tuple[int, int, "_Waiting"]]

@@ -89,7 +89,7 @@ class SlaveSide(Protocol):
     divergence: Divergence
 
     def start_scrubbing(self) -> None:
-        """Start comparing the logs, because the master's frames fit."""
+        """Start comparing the logs, because a frame of the master has continued this log at the right offset."""
 
     def destroy_connections(self) -> None:
         """Close the connections of this log's own slaves, and wait for their threads."""
@@ -228,7 +228,8 @@ class HAClient(ServiceThread):
     def _follow_once(self) -> None:
         """Serve one connection from its beginning to its end, or wait once for a master."""
         if self.replicated_log.is_shutdown:
-            # The store starts replication before it accepts appends; no append may be refused meanwhile.
+            # The store starts replication before it accepts appends. Until then no connection is made: appends would
+            # fail.
             self.select(_STORE_WAIT_MS / 1000)
             return
         address, retry_ms = self.master_address, None
@@ -398,7 +399,8 @@ class HAClient(ServiceThread):
         return self.rejoin_once or self.config.haTruncateDivergedTail
 
     def rejoin(self) -> None:
-        """Truncate bytes that the master does not have at the next handshake that finds any. Safe from any thread."""
+        """Let the next handshake truncate bytes that the master does not have, if it finds any. Safe from any
+        thread."""
         self.rejoin_once = True
         self._rejoin_asked = True
         self.wakeup()

@@ -55,7 +55,8 @@ log = logging.getLogger("RocketmqStore")
 
 _SELECT_MS = 1000
 _NO_DATA_WAIT_MS = 100
-# Bytes that no put waits for gather this long. More bytes are likely if the last frame was sent within _BUSY_NS.
+# For this time, bytes gather for a slave that no put waits for. More bytes are likely if the last frame was sent within
+# _BUSY_NS.
 _GATHER_MS = 5
 _BUSY_NS = 10_000_000
 # A slave leads after it was the first to acknowledge this many times in a row. A slave whose bytes gather gets them

@@ -180,7 +180,8 @@ _MAX_REFUSED = 100
 # Differs: the number of HA connections that have reported nothing yet is limited; 4.9 starts two threads for every peer
 # that connects.
 MAX_WAITING = 128
-# The limit on those of them whose questions about the log are being answered; likewise.
+# The limit on connections whose questions about the log are being answered; beyond it, the one that was silent longest
+# is closed.
 MAX_COMPARING = 16
 # Errors of accept(): this process can't accept a connection now.
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -220,8 +221,8 @@ class HAService:
         self.connection_list: tuple[HAConnection, ...] = ()
         self.wait_notify_object = WaitNotifyObject()
         self.push2_slave_max_offset = AtomicLong(0)
-        # The slave that usually acknowledges first. It is sent each put at once, the others what gathers for a moment
-        # (see ha_connection). Written by any ReadSocketService; the last write wins.
+        # The slave that usually acknowledges first. It is sent each put at once. For the others, puts gather for a
+        # moment and are sent together (see ha_connection). Written by any ReadSocketService; the last write wins.
         self.leader: HAConnection | None = None
         self.counted_slaves = CountedSlaves(self.config, self, replicated_log.get_max_phy_offset)
         self.ack_rule = self.new_ack_rule()
@@ -240,7 +241,7 @@ class HAService:
         self._acknowledged: dict[str, int] = {}
         self._error_limit = RateLimit(_ERROR_INTERVAL_MS)
 
-    # Overridden for the other protocol.
+    # Overridden by AutoSwitchHAService (enableAutoSwitchHA).
 
     def new_ack_rule(self) -> AckRule:
         """Return the rule for which replicas must have a put."""
@@ -324,7 +325,8 @@ class HAService:
         return self.ack_rule.any_slave_will_do() and not self.group_transfer_service.waits_for_several
 
     def start_scrubbing(self) -> None:
-        """Start comparing this log with the master's, whose frames fit."""
+        """Start comparing this log with the master's, once a frame of the master has continued it at the right
+        offset."""
         self.scrub_service.start()
 
     def put_group_connection_state_request(self, request: HAConnectionStateNotificationRequest) -> None:
@@ -400,7 +402,7 @@ class HAService:
         """Report a slave that returns with less than it had acknowledged, usually after a power loss.
 
         It is sent the lost bytes again, and from now on only the offset that it reports counts. No waiting put relied
-        on the lost bytes: each ends after everything that was acknowledged before.
+        on the lost bytes: the end of each one is a higher log offset than all that was acknowledged.
         """
         for other in self.connection_list:
             if other is not connection and other.slave_identity == connection.slave_identity:

@@ -257,8 +257,8 @@ def _print(verification: Verification) -> None:
     "rmqha store verify ~/store --all -o json"))
 @click.argument("root", type=click.Path(exists=True, file_okay=False))
 @click.option("--all", "limit", is_flag=False, flag_value=1000, default=1, type=click.IntRange(1),
-              help="Continue after the first flaw: --all up to 1000 flaws, --all=N up to N. Without a number, put "
-                   "it at the end of the line, after ROOT.")
+              help="Do not stop at the first flaw: --all reports up to 1000, --all=N up to N. Put a bare --all "
+                   "after ROOT.")
 @click.option("--no-index", is_flag=True, help="Do not check the index.")
 @click.option("--file-size", type=size_type(1), help=_FILE_SIZE)
 @commitlog_option

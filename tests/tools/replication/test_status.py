@@ -348,8 +348,8 @@ def test_promised_time_is_the_slaves_own():
 def test_status_shows_the_progress_of_scrubbing_and_the_action_to_take():
     text = render(view_of(scrubbed()))
     assert f"  {SLAVE.address}: scrubbing RUNNING; round 3: compared up to 1,200 (range 0 to 5,000); the oldest " \
-           "uncompared bytes are 2 h 0 min old, at most 168 h 0 min is promised; 4.9 KiB verified before " \
-           "acknowledgement" in text
+           "uncompared bytes are 2 h 0 min old, at most 168 h 0 min is promised; 4.9 KiB of received records " \
+           "verified" in text
     assert "everything compared" in render(view_of(scrubbed(haScrubUnscrubbedMs="0")))
     assert "nothing compared yet" in render(view_of(scrubbed(haScrubUnscrubbedMs="-1")))
     assert "scrubbing CANT" in render(view_of(scrubbed(haScrubState="CANT")))

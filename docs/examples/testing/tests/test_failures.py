@@ -27,7 +27,7 @@ def test_refusal_for_another_reason_is_not_tried_again(mq, shop):
     assert refused.hits == 1
 
 
-def test_slow_broker_is_an_error_in_time(mq):
+def test_slow_broker_raises_an_error_at_the_timeout(mq):
     with Shop(mq.namesrv_addr, timeout_ms=100) as shop, mq.slow_down(300):
         with pytest.raises((RemotingException, MQClientException)):
             shop.place("ada", "o-1", 100)
