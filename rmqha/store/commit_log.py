@@ -69,8 +69,8 @@ log = logging.getLogger("RocketmqStore")
 
 MESSAGE_MAGIC_CODE = message_layout.MESSAGE_MAGIC_CODE
 BLANK_MAGIC_CODE = message_layout.BLANK_MAGIC_CODE
-# Attempts of flush_up_to, each of one file; more than a flush has files, because a failure of another thread may set
-# the position back.
+# Maximum number of attempts of flush_up_to, each for one file. It is far above the number of files, because a failed
+# flush on another thread may set the flushed position back.
 _FLUSH_ATTEMPTS = 1000
 END_FILE_MIN_BLANK_LENGTH = message_layout.END_FILE_MIN_BLANK_LENGTH
 _PUT_OK_STATUS, _APPENDED = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK

@@ -271,7 +271,7 @@ class ConsumeQueue:
         After 30 failed attempts, one per second, mark the consume queues as broken and return False.
         """
         # A light queue has two counters: one for messages that are sent to it, one for those that multi dispatch adds.
-        # So a message with queue offset 0 does not mean that the queue begins anew.
+        # So a message with queue offset 0 does not mean that the queue begins again.
         if request.consume_queue_offset == 0 and not mix_all.is_lmq(self.topic):
             self._begin_anew_at(request.commit_log_offset)
         tags_code = self._ext_or_tags_code(request)

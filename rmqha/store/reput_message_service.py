@@ -38,7 +38,7 @@ _AHEAD_BYTES = 16 << 20
 _GATHER_MS = 10
 # A slave answers a held pull only at its next check, a second later.
 _SLAVE_GATHER_MS = 20
-# The service expects more messages if its previous wake-up was less than the gathering time plus this time ago.
+# The service expects more messages if less than the gathering time plus this time has passed since its last wake-up.
 _BUSY_NS = 3_000_000
 # Bytes that are dispatched within milliseconds.
 _SOON_BYTES = 4 << 20

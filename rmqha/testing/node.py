@@ -246,7 +246,8 @@ class EmbeddedBroker:
         self.controller.role_services.handle_slave_synchronize(BrokerRole.ASYNC_MASTER)
 
     def end_cut(self) -> None:
-        """Let a slave that was cut off copy its master's tables again; `follow` must reconnect it."""
+        """Let a slave that was cut off copy its master's tables again. To reconnect it, the caller also calls
+        `follow`."""
         self.is_cut_off = False
         self.controller.role_services.handle_slave_synchronize(BrokerRole.SLAVE)
         # The answer to the registration contains the master's address

@@ -121,9 +121,11 @@ class HAClient(ServiceThread):
         # for the master's first file, while this log is empty
         self.search: FirstFileSearch | None = None
         self.known_masters = KnownMasters()
-        # Returns the kind of the master with an HA address; None: it is not known now. Set before the start.
+        # Takes a master's HA address, and returns the kind of that master; None: it is not known now. Set before the
+        # start.
         self.ask_main_port: Callable[[str], MasterKind | None] | None = None
-        # Returns the record at an offset of the master with an HA address, see AskRecord.
+        # Takes a master's HA address and a log offset, and returns that master's record at this offset, as AskRecord
+        # does.
         self.ask_record: Callable[[str, int], bytes | None] | None = None
         # set by any thread, reset when the two logs match
         self.rejoin_once = False

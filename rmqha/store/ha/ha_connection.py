@@ -292,8 +292,8 @@ class HAConnection:
     def transfer_begins(self) -> None:
         """Begin the transfer after a valid first report; from now on the peer counts as a slave.
 
-        The start position is fixed first. So a put that waits for this slave always lies after the start position, even
-        if the put begins a new file.
+        The start position is fixed before that, so that every put that waits for this slave lies after it. Otherwise an
+        empty slave could start at a file that a later put begins, and count for an earlier put that it is never sent.
         """
         self.write_socket_service.fix_start_position()
         with self._lock:

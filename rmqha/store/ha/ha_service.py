@@ -401,8 +401,9 @@ class HAService:
     def _look_for_lost_bytes(self, connection: HAConnection) -> None:
         """Report a slave that returns with less than it had acknowledged, usually after a power loss.
 
-        It is sent the lost bytes again, and from now on only the offset that it reports counts. No waiting put relied
-        on the lost bytes: the end of each one is a higher log offset than all that was acknowledged.
+        It is sent the lost bytes again, and from now on only the offset that it reports counts. No put that still waits
+        relies on the lost bytes. If any one slave is enough, a waiting put ends above all acknowledged offsets. If a
+        put needs several replicas, only the slaves' present offsets count.
         """
         for other in self.connection_list:
             if other is not connection and other.slave_identity == connection.slave_identity:
