@@ -361,8 +361,8 @@ class CommitLog:
         which cost more than the copying of a row's bytes. Each row becomes the record that `async_put_message` would
         write. The rows are acknowledged together, when the last of them is safe; the earlier ones are safe then, too.
 
-        At a file's end only the rows that still fit are appended, the context's `rows`; the caller puts the rest again.
-        If it gets None, it puts the messages one by one.
+        At a file's end only the rows that still fit are appended. The context's `rows` then has only these, and the
+        caller puts the others with another call. If it gets None, it puts the messages one by one.
         """
         context = PutMessageContext(rows, store_host)
         context.begin = time_ns() // 1_000_000

@@ -229,8 +229,9 @@ class CommitLogRecovery:
         return start + at if at >= 0 else -1
 
     def _dispatch_again(self, start: int, end: int) -> None:
-        """Dispatch the records from `start` to `end` that lack units or keys. `end`: not after the earlier dispatch's
-        end, because later records may not be confirmed and may still be cut off."""
+        """Dispatch the records from `start` to `end` that lack units or keys. `end` is at most the offset up to which
+        records had units before the stop. With enableAutoSwitchHA, later records may not be confirmed, and may still be
+        cut off."""
         is_dispatched = self._is_dispatched(0)
         for request in self.commit_log.walk_records(start, end):
             behind = request.commit_log_offset + request.msg_size
@@ -438,8 +439,9 @@ class CommitLogRecovery:
     def _may_be_missing(mapped_file: MappedFile, position: int, base: RecoveryBase) -> bool:
         """Return whether the record there was not flushed completely, so that the log may end there.
 
-        A flush that reaches the end of a file counts only once the checkpoint's positions are on the disk. So if they
-        do not cover this record, no such flush was ever reported as done, and bad bytes here were never flushed.
+        A flush up to the end of a file is reported as done only once the checkpoint's positions are on the disk. So if
+        these positions do not cover this record, no flush up to the end of this file was ever reported, and the log may
+        end here although later files exist.
         """
         if not base.is_noted or base.was_stopped:
             return False

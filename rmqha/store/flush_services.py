@@ -201,8 +201,9 @@ class FlushCommitLogService(ServiceThread):
     def _is_news(self, begin: int, end: int) -> bool:
         """Return whether the checkpoint's positions must be on the disk before the flush from `begin` to `end` counts.
 
-        Recovery needs the flushed offset to distinguish damage from bytes that were never flushed: for a bad record
-        that has a flushed file after it, and for a record that looks torn (see "Unsure ends" in CommitLog).
+        Recovery needs the flushed offset to distinguish damage from bytes that were never flushed, in two cases: a bad
+        record in a file that is followed by another file, and a record that looks torn (see "Unsure ends" in
+        CommitLog).
         """
         size, unsure_ends = self.mapped_file_queue.mapped_file_size, self._unsure_ends
         is_news = begin // size != end // size

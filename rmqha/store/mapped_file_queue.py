@@ -105,7 +105,8 @@ class MappedFileQueue:
                     self._forget_deleted([mapped_file])
 
     def go_back_to(self, offset: int) -> None:
-        """Continue at `offset`, but keep the bytes after it until `truncate_dirty_files`. For recovery."""
+        """Set the queue's end to `offset`, and delete the files that begin after it. Bytes after `offset` in its own
+        file are kept until `truncate_dirty_files`. For recovery."""
         keep = [file for file in self.mapped_files if file.file_from_offset <= offset]
         for mapped_file in keep:
             mapped_file.go_back_to(min(offset - mapped_file.file_from_offset, self.mapped_file_size))

@@ -17,9 +17,9 @@ always (true), and then in a way that a RocketMQ master ignores:
                                          <--     verdict: a frame at offset -2; the reports begin, or both close
 
 A slave that asks a master of unknown kind and gets no hello within 2 s continues with its first report, on the same
-connection. The hello always has version 1. Version 2 of `who`, which questions may follow, is only used when the main
-port has reported haHandshake=2. Otherwise the slave sends a `who` of version 1, with the end of its log and one
-checksum of its last bytes, and the master replies with the verdict.
+connection. The hello always has version 1. Version 2 of `who`, after which the slave may ask questions, is only used
+when the main port has reported haHandshake=2. Otherwise the slave sends a `who` of version 1, with the end of its log
+and one checksum of its last bytes, and the master replies with the verdict.
 
 Bodies of the master's frames (each after the 12-byte header of a frame, its offset -1, -3 or -2):
 

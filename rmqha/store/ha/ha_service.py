@@ -293,7 +293,11 @@ class HAService:
             self.wait_notify_object.wakeup_all()
 
     def send_appended(self, offset: int, appended: bytes) -> None:
-        """Do what `on_appended` does, at once: the thread's round appends only these bytes, at `offset`."""
+        """Do what `on_appended` does, but send now instead of at the end of the round.
+
+        For a round that serves one connection, where a later end of the round would gather nothing more. `appended`:
+        the bytes that were just appended at `offset`.
+        """
         all_sent = self.role.is_sync_master
         if all_sent:
             for connection in self.connection_list:
