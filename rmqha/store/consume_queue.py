@@ -182,8 +182,8 @@ class ConsumeQueue:
                 self.mapped_file_queue.delete_last_mapped_file()
                 continue
             count = first_unit_at(buffer, count_valid_units(buffer), phy_offset)
-            # Differs: a consume queue that is truncated also loses the blank units at its new end, which stand for
-            # messages that the log did not have (see _close_gap). If such records arrive later, their units fit there.
+            # Differs: a consume queue that is truncated also loses the blank units at its new end, each in the place of
+            # a message that the log did not have (see _close_gap). If the record arrives later, its unit fits there.
             count = filled_unit_before(buffer, count - 1) + 1 or count
             keep = count * CQ_STORE_UNIT_SIZE
             if count:
