@@ -4,6 +4,8 @@ Sphinx with furo, because it is maintained, works offline, reads the pages as th
 Markdown), and reports a broken link or anchor as an error. MkDocs, which the site used before, has announced its end;
 Zensical and ProperDocs are too young to be relied on.
 """
+import re
+
 project = "rmqha"
 author = "The rmqha authors"
 copyright = author
@@ -52,6 +54,13 @@ def _with_navigation(app, name: str, source: list[str]) -> None:
             source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n" + "\n".join(pages) + "\n```\n"
 
 
+def _may_break_between_words(app, page: str, template: str, context: dict[str, object], doctree: object) -> None:
+    """Let code break on a phone where a word of a name begins: broker|Cluster|Name."""
+    context["body"] = re.sub(r'(?<=<span class="pre">)[^<]+', lambda code: re.sub(
+        r"(?<=[a-z0-9])(?=[A-Z])|(?<=[._/=])(?=\w)", "<wbr>", code[0]), str(context.get("body") or ""))
+
+
 def setup(app) -> None:
     """Called by Sphinx at its start."""
     app.connect("source-read", _with_navigation)
+    app.connect("html-page-context", _may_break_between_words)
