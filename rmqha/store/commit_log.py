@@ -94,7 +94,7 @@ class AckRule(Protocol):
     """The rule that says which replicas must have a put before it is acknowledged."""
 
     def need_ack_nums(self) -> int | None:
-        """Return how many replicas, the master included, must have the next message; None if there are too few."""
+        """Return the next message's `ack_nums`, as in GroupCommitRequest; None if there are too few replicas."""
 
     def is_slave_ok(self, master_put_where: int) -> bool:
         """Return whether a slave is close enough to a log that ends at `master_put_where`."""
@@ -177,7 +177,7 @@ class CommitLog:
         return MappedFileQueue(path, self.mapped_file_size, allocate_service, allocation_unit, keep_descriptor=True)
 
     def _next_offsets_of(self, key: str) -> dict[str, int]:
-        """Return the table with the next offset of a further queue. The table is guarded by the put lock."""
+        """Return the table with the next offset of queue `key`, of multi dispatch. The put lock guards the table."""
         is_lmq = self.config.enableLmq and mix_all.is_lmq(key)
         return self.lmq_topic_queue_table if is_lmq else self.topic_queue_table
 
@@ -529,8 +529,8 @@ class CommitLog:
             none_waits = not self._uncommitted
             self._uncommitted.append((offset, bytes(buffer[position:position + size])))
             self.unsure_ends.append(offset + size)
-            # The note is only true once the file has the record. While a write buffer of an earlier file is not
-            # committed, the log ends there for recovery, and the note waits for the commit.
+            # The note is only true once the file has the record. While an earlier file has uncommitted bytes, recovery
+            # would end the log in that file, so the note waits for the commit.
             if none_waits and mapped_file.write_buffer is None and (
                     not self.transient_store_pool.is_in_use
                     or self.mapped_file_queue.committed_where >= mapped_file.file_from_offset):
@@ -621,7 +621,7 @@ class CommitLog:
     def submit_replica_request(self, end: int, ack_nums: int, term: int) -> Completable[PutMessageStatus]:
         """Return a future that completes when `ack_nums` replicas have the log up to `end`, which was put in `term`.
 
-        See AckRule.need_ack_nums.
+        `ack_nums`: see GroupCommitRequest.
         """
         if ack_nums == 0 and self._role.term == term:
             return _PUT_OK

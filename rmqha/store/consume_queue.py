@@ -459,7 +459,8 @@ class ConsumeQueue:
         error. In the original it shifts all later messages of the queue.
         """
         missing = (expect_logic_offset - current_logic_offset) // CQ_STORE_UNIT_SIZE
-        # The records of missing units may have expired.
+        # If the queue's last record has expired, the missing ones may have expired too: then they may have been
+        # anywhere from offset 0 on, not only after the last record.
         seen = self.max_physic_offset >= self._commit_log.get_min_offset()
         start = max(self.max_physic_offset, 0) if seen else 0
         if missing <= (phy_offset - start) // HEAD_LENGTH:

@@ -448,8 +448,8 @@ class ReadSocketService(ServiceThread):
         highest = connection.ha_service.replicated_log.get_max_phy_offset()
         last, sent = reports[-1], connection.write_socket_service.sent_offset
         first = connection.slave_request_offset < 0
-        # Almost always there is one report, of what was just sent. This can't be the first report, before which nothing
-        # was sent.
+        # Almost always there is one report, of bytes that were just sent, which needs no closer check. A first report
+        # never meets this condition, because nothing was sent before it.
         if not (len(reports) == 1 and connection.slave_ack_offset < last <= sent and last <= highest) and (
                 not self._are_possible(reports, highest, now)):
             return False
