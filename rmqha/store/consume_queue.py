@@ -459,8 +459,8 @@ class ConsumeQueue:
         error. In the original it shifts all later messages of the queue.
         """
         missing = (expect_logic_offset - current_logic_offset) // CQ_STORE_UNIT_SIZE
-        # If the queue's last record has expired, the missing ones may have expired too: then they may have been
-        # anywhere from offset 0 on, not only after the last record.
+        # If the log no longer has the queue's last record, its offset is not relied on: the whole log from offset 0
+        # counts as room for the missing records, so fewer queue offsets are taken for wrong.
         seen = self.max_physic_offset >= self._commit_log.get_min_offset()
         start = max(self.max_physic_offset, 0) if seen else 0
         if missing <= (phy_offset - start) // HEAD_LENGTH:

@@ -36,7 +36,7 @@ BULK_BYTES = 2 << 10
 _AHEAD_BYTES = 16 << 20
 # For how long messages without a waiting pull may gather, so that they are dispatched in bulk.
 _GATHER_MS = 10
-# A slave answers a held pull only at its next check, a second later.
+# On a slave. It may gather longer: its dispatch wakes no held pull, only PullRequestHoldService's periodic check does.
 _SLAVE_GATHER_MS = 20
 # The service expects more messages if less than the gathering time plus this time has passed since its last wake-up.
 _BUSY_NS = 3_000_000

@@ -306,7 +306,8 @@ class HAService:
             self.wait_notify_object.wakeup_all()
 
     def why_no_puts(self) -> str | None:
-        """Return the reason, for the producer, why an externally decided role refuses puts; None if it does not."""
+        """Return, as a text for producers, why this broker's role refuses puts; None if it does not. Roles that others
+        decide, such as a controller, do so: AutoSwitchHAService overrides this method."""
         return None
 
     def slave_count(self) -> int:
@@ -357,7 +358,8 @@ class HAService:
     def connection_serves(self, connection: HAConnection) -> None:
         """Handle the begin of a transfer: close older connections of a slave with the same name."""
         self.ha_connection_state_notification_service.check_connection_state_and_notify(connection)
-        # An older connection without a name may be of another slave on the same host.
+        # A connection without a name is identified by its host only. An older one from there may be another slave's, so
+        # it is not closed.
         if not connection.is_named:
             return
         connections = self.connection_list
@@ -496,8 +498,8 @@ class AcceptSocketService(ServiceThread):
     """The thread that accepts slaves. It creates a HAConnection for each, and reads it up to a valid first report.
 
     So a silent peer costs no thread, and at most MAX_WAITING of them cost a descriptor. A peer whose log is being
-    compared has a thread of its own, because checksums take time; there are at most MAX_COMPARING of these. However
-    this thread ends, it closes the port; `on_failed` is called if it ends without having been stopped.
+    compared has a thread of its own, because checksums take time; there are at most MAX_COMPARING of these. Whichever
+    way this thread ends, it closes the port; `on_failed` is called if it ends without having been stopped.
 
     Like 4.9 it checks no identity: a slave of 4.9 that reconnects while its half-open connection still exists is served
     twice, until housekeeping ends the old connection; but it counts only once.
