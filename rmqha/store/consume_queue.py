@@ -602,8 +602,8 @@ def _unit_by_time(buffer: memoryview, low: int, commit_log: CommitLog, min_physi
                  timestamp: int) -> int | None:
     """Return the position, from `low` on, of the unit whose message was stored nearest to `timestamp`.
 
-    Return None if a message is not in the log any more. It is a bisection. Units of messages before `min_physic_offset`
-    are skipped.
+    The search is a bisection. It skips units of messages before `min_physic_offset`. Return None if the log does not
+    have another message that it looks at.
     """
     high = len(buffer) - CQ_STORE_UNIT_SIZE
     left_offset = right_offset = -1

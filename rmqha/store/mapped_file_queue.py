@@ -520,7 +520,7 @@ def _sleep(interval_ms: int) -> bool:
 
 
 _ASIDE = ".aside"
-# The bytes in which a record has its length and its magic code.
+# The first 8 bytes of a file that has no record: zeros, where a record has its length and its magic code.
 _BLANK = bytes(8)
 
 

@@ -333,7 +333,8 @@ class ReputMessageService(ServiceThread):
                     return position, False
                 self.reput_from_offset = next_file
                 return position, True
-            if position + request.msg_size > size:  # only a part of the record may be dispatched
+            if position + request.msg_size > size:
+                # The record extends beyond the limit, so it waits.
                 self._incomplete_at = start + position, start + size
                 return position, False
             dispatch(request)

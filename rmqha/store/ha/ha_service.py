@@ -306,8 +306,8 @@ class HAService:
             self.wait_notify_object.wakeup_all()
 
     def why_no_puts(self) -> str | None:
-        """Return, as a text for producers, why this broker's role refuses puts; None if it does not. Roles that others
-        decide, such as a controller, do so: AutoSwitchHAService overrides this method."""
+        """Return, as a text for producers, why this broker's role refuses puts; None if it does not. Here it never
+        does. If a controller or another program assigns the role, it may: AutoSwitchHAService overrides this method."""
         return None
 
     def slave_count(self) -> int:
@@ -408,8 +408,8 @@ class HAService:
         """Report a slave that returns with less than it had acknowledged, usually after a power loss.
 
         It is sent the lost bytes again, and from now on only the offset that it reports counts. No put that still waits
-        relies on the lost bytes. If any one slave is enough, a waiting put ends above all acknowledged offsets. If a
-        put needs several replicas, only the slaves' present offsets count.
+        relies on the lost bytes. If any one slave is enough, the end offset of a put that still waits is above
+        everything ever acknowledged. If a put needs several replicas, only the slaves' present offsets count.
         """
         for other in self.connection_list:
             if other is not connection and other.slave_identity == connection.slave_identity:
