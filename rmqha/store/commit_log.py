@@ -122,7 +122,7 @@ class CommitLog:
       has to survive a crash of the process, after which the page cache still has record and note.
     - The end of the record goes to `unsure_ends`. A flush that passes one of these ends also forces the checkpoint's
       positions to the disk before it reports the record as flushed (`FlushCommitLogService._is_news`). After a power
-      loss recovery does not doubt the record, because it lies before the flushed end.
+      loss, recovery does not doubt the record, because it lies before the flushed end.
 
     Java: org.apache.rocketmq.store.CommitLog (4.9.8)
     """

@@ -602,8 +602,8 @@ def _unit_by_time(buffer: memoryview, low: int, commit_log: CommitLog, min_physi
                  timestamp: int) -> int | None:
     """Return the position, from `low` on, of the unit whose message was stored nearest to `timestamp`.
 
-    The search is a bisection. It skips units of messages before `min_physic_offset`. Return None if the log does not
-    have another message that it looks at.
+    The search is a bisection. It skips units of messages before `min_physic_offset`. Return None if the search comes to
+    a unit of a later message that the log does not have.
     """
     high = len(buffer) - CQ_STORE_UNIT_SIZE
     left_offset = right_offset = -1

@@ -501,7 +501,8 @@ def _stat(path: str) -> os.stat_result:
 
 
 def _bring_to_length(path: str, length: int) -> None:
-    """Set the length of a file, and force it to the disk, because no file may follow one of another length."""
+    """Set the length of a file, and force it to the disk before a later file is created: `do_load` refuses a wrong
+    length in any file but the last."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.ftruncate(fd, length)
@@ -581,7 +582,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
 
 
 def _without_blank_twins(paths: list[str]) -> list[str]:
-    """Return `paths` without the files that have no record and the same offset as another file.
+    """Return `paths` without each file that has no record, if another file has the same offset.
 
     Differs: log files that have no record and the same offset as another file are moved to a folder next to theirs,
     which is not searched for the log; the original uses either of the two. If several files with the same offset have

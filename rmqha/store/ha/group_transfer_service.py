@@ -73,7 +73,7 @@ class GroupTransferService(ServiceThread):
     def put_request(self, request: GroupCommitRequest) -> None:
         """Complete `request` when its offset is acknowledged; at once if it already is, or if its term is over."""
         acked_offset, ack_nums, role = self._ack_rule.acked_offset, request.ack_nums, self._role
-        # The term is read last: an offset that was read before it belongs to the same term.
+        # The term is read after the offset: if it is still the request's term, the offset belongs to that term, too.
         if acked_offset(ack_nums) >= request.next_offset and role.term == request.term:
             request.wakeup_customer(_PUT_OK)
             return

@@ -244,7 +244,7 @@ class HAService:
     # Overridden by AutoSwitchHAService (enableAutoSwitchHA).
 
     def new_ack_rule(self) -> AckRule:
-        """Return the rule for which replicas must have a put."""
+        """Return the rule that says which replicas must have a put before it is acknowledged."""
         return self.counted_slaves
 
     def new_client(self) -> HAClient:
