@@ -142,12 +142,12 @@ class CommitLog:
         self._unlock = unlock
         self.mapped_file_size = config.mappedFileSizeCommitLog
         self.mapped_file_queue = self._new_mapped_file_queue(allocate_mapped_file_service)
-        # Whole records that look torn; see the class. The ends of those that are not flushed: appended under the put
-        # lock, removed by the flushing thread.
+        # The ends of whole records that look torn (see the class) and are not flushed. Added under the put lock,
+        # removed by a flush.
         self.unsure_ends: deque[int] = deque()
-        # Offsets and bytes of those that are not in their file yet; removed by the committing thread.
+        # Offsets and bytes of those that are not noted yet. Added under the put lock, removed under _noting.
         self._uncommitted: deque[tuple[int, bytes]] = deque()
-        # Held while they are noted, so that the notes keep the order of the records.
+        # Held while notes are written, so that they are in the order of the records.
         self._noting = threading.Lock()
         self.mapped_file_queue.on_committed = self.note_whole_records
         flush_service = GroupCommitService if config.flushDiskType is SYNC_FLUSH else FlushRealTimeService
@@ -160,7 +160,7 @@ class CommitLog:
         self.lmq_topic_queue_table: dict[str, int] = {}
         self.confirm_offset = -1
         self.begin_time_in_lock = 0
-        # Why `append_data` last appended nothing. Written under the put lock.
+        # The reason for the latest failure of append_data. Written under the put lock.
         self.append_failure = ""
         # Differs: there is one kind of put lock. Under the GIL a spinning thread would only slow down its holder.
         self.put_message_lock = threading.Lock()
@@ -177,7 +177,7 @@ class CommitLog:
         return MappedFileQueue(path, self.mapped_file_size, allocate_service, allocation_unit, keep_descriptor=True)
 
     def _next_offsets_of(self, key: str) -> dict[str, int]:
-        """Return the table with the next offset of queue `key`, of multi dispatch. The put lock guards the table."""
+        """Return the table that has the next offset of `key`, a queue of multi dispatch. The put lock guards it."""
         is_lmq = self.config.enableLmq and mix_all.is_lmq(key)
         return self.lmq_topic_queue_table if is_lmq else self.topic_queue_table
 
@@ -404,15 +404,15 @@ class CommitLog:
         a master's log. Java has this code twice, in asyncPutMessage and asyncPutMessages.
         """
         role, ack_nums = self._role, None
-        # Read before the role is checked.
+        # Read first: if the role changes after this, the check under the lock sees another term.
         term = role.term
         if role.is_sync_master and context.waits:
             ack_nums = self.replication.ack_rule.need_ack_nums()
             if ack_nums is None:
                 return Completable.completed(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         with self.put_message_lock:
-            # The role has changed since the message was checked, or flush and dispatch have stopped.
-            # Differs: the original appends messages that were checked before its shutdown even after its last flush.
+            # The role may have changed since the message was checked, and flush and dispatch may have stopped.
+            # Differs: in the original, messages checked before the shutdown may be appended after its last flush.
             if role.is_slave or role.term != term or self._state.is_shutdown:
                 return Completable.completed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
             if role.guard is not None and not role.guard.takes_puts():
@@ -537,7 +537,7 @@ class CommitLog:
                 self.note_whole_records(offset + size)
 
     def note_whole_records(self, end: int) -> None:
-        """Note the waiting records that end at or before `end`, up to which the files have the log."""
+        """Write the notes of the waiting records that end at or before `end`; the files have the log up to there."""
         if not self._uncommitted:
             return
         with self._noting:
@@ -602,7 +602,7 @@ class CommitLog:
     def submit_flush_request(self, end: int, waits: bool) -> Completable[PutMessageStatus]:
         """Request a flush of the log up to `end`.
 
-        With SYNC_FLUSH and a waiting sender, the future completes when that is flushed; otherwise at once.
+        With SYNC_FLUSH and a waiting sender, the future completes when `end` is flushed; otherwise at once.
         """
         service, config = self.flush_commit_log_service, self.config
         if config.flushDiskType is SYNC_FLUSH and isinstance(service, GroupCommitService):
@@ -652,7 +652,7 @@ class CommitLog:
 
     def get_message(self, offset: int, size: int) -> SelectMappedBufferResult | None:
         """Return the `size` bytes at `offset`, which must lie in one file."""
-        # Differs: log offset 0 is not special. The original reads the oldest file there when the first one is deleted.
+        # Differs: log offset 0 is not special. The original returns bytes of the oldest file, wherever that begins.
         mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset)
         if mapped_file is None:
             return None
@@ -682,7 +682,7 @@ class CommitLog:
 
     def append_data(self, start_offset: int, data: bytes | bytearray | memoryview, data_start: int,
                     data_length: int) -> bool:
-        """Append a piece of the master's log, which begins at `start_offset`; return False if it can't be written.
+        """Append the piece of the master's log that begins at `start_offset`; return False if it can't be written.
 
         Differs: a slave refuses bytes that do not begin at the end of its log; the original writes them anyway.
         """
@@ -705,7 +705,7 @@ class CommitLog:
                 position = mapped_file.wrote_position
                 if not mapped_file.append_bytes(memoryview(data)[data_start:data_start + data_length]):
                     return self._not_appended(f"the piece does not fit into {mapped_file.file_name}")
-                if mapped_file.write_buffer is not None:  # from the time when this was a master
+                if mapped_file.write_buffer is not None:  # the broker was started as a master, with a buffer pool
                     self._commit_piece(mapped_file, position)
                 self.flush_commit_log_service.on_data_appended()
                 return True
@@ -723,7 +723,7 @@ class CommitLog:
         Raise OSError if that fails; then the piece is not in the log.
 
         Differs: received bytes that are not in the file are removed from the buffer, so that the next attempt begins at
-        the same place. The original keeps them, and reports an offset to its master that leaves them out.
+        the same place. The original keeps them, but the offset that it reports to its master does not include them.
         """
         try:
             while mapped_file.read_position < mapped_file.wrote_position:

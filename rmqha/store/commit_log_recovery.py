@@ -1,9 +1,10 @@
 """The search for the end of the commit log when the store is opened.
 
 `CommitLogRecovery` runs on the opening thread, before any service starts. It walks over whole files at once with the
-bulk kernel, or record by record without it; the first bad record ends the walk. If nothing is dispatched, other
-threads, up to the number of cores, scan the next files meanwhile; their results are used when the walk reaches the
-file. If records are dispatched, another thread scans the next records while the previous ones get their units and keys.
+bulk kernel, or record by record without it; the first bad record ends the walk. If the walk does not dispatch, and the
+kernel is compiled, other threads scan the next files meanwhile, one on each further core. Each result is used when the
+walk reaches its file. If records are dispatched, another thread scans the next records while the previous ones get
+their units and keys.
 
 `RecoveryTimes` measures how long the store took to open.
 """
@@ -83,8 +84,9 @@ class CommitLogRecovery:
     def base(self, last_exit_ok: bool) -> RecoveryBase:
         """Return the offsets from which recovery starts, as the checkpoint has them.
 
-        Differs: recovery trusts offsets, not times. After a clock was set back, the original starts after records that
-        never got their units. Times are used if the checkpoint was last written by the original, or never.
+        Differs: recovery trusts offsets, not times. If the clock was set back, the original may start beyond records
+        that have no units yet, and these never get them. Times are used if the checkpoint was last written by the
+        original, or never.
         """
         found = self._state.checkpoint.found
         if found is not None:
@@ -129,7 +131,8 @@ class CommitLogRecovery:
         return end
 
     def recover_abnormally(self, max_phy_offset_of_consume_queue: int, base: RecoveryBase) -> None:
-        """Recover after a crash: dispatch again from where units, keys or the log may not be on the disk."""
+        """Recover after a crash: walk the log from the first offset at which units, keys or log bytes may be missing on
+        the disk, and dispatch the records that lack units or keys."""
         files = self.commit_log.mapped_file_queue.mapped_files
         if not files:
             self._no_files()
@@ -230,8 +233,8 @@ class CommitLogRecovery:
 
     def _dispatch_again(self, start: int, end: int) -> None:
         """Dispatch the records from `start` to `end` that lack units or keys. `end` is at most the offset up to which
-        records had units before the stop. With enableAutoSwitchHA, later records may not be confirmed, and may still be
-        cut off."""
+        records had units before the stop. With enableAutoSwitchHA, later records are possibly not confirmed yet, and
+        might still be cut off."""
         is_dispatched = self._is_dispatched(0)
         for request in self.commit_log.walk_records(start, end):
             behind = request.commit_log_offset + request.msg_size
@@ -342,7 +345,7 @@ class CommitLogRecovery:
                     last_queue_offsets: dict[tuple[bytes, int], int], dispatching: WorkAhead | None) -> int:
         """Walk span by span, and return the position after the last one.
 
-        With `dispatching`, the spans are dispatched, and its thread scans the next span meanwhile.
+        If `dispatching` is given, each span is dispatched while a thread of `dispatching` scans the next one.
         """
         def scan(start: int) -> Ahead[Span]:
             call = partial(self._dispatcher.scan, buffer, start, size, file_from_offset, check_crc)
@@ -399,13 +402,14 @@ class CommitLogRecovery:
     def _is_dispatched(self, file_from_offset: int) -> Callable[[bytes, int, int, int], bool]:
         """Return a function that says whether a record already has its units and keys.
 
-        After a crash of the process alone nearly all records have them.
+        If only the process crashed, nearly all records have their units and keys.
 
         Differs: recovery dispatches only records that lack units or keys. The original hands every record to the
         dispatchers, which log a warning for each record that they have.
         """
         index_end = self._index_service.get_end_phy_offset()
-        # Further queues of a record may lack its unit.
+        # With multi dispatch, a record has units in several queues. Only one queue is checked here, so no record
+        # counts.
         multi_dispatch = self._config.enableMultiDispatch
         queues: dict[tuple[bytes, int], ConsumeQueue] = {}
 
@@ -418,7 +422,8 @@ class CommitLogRecovery:
                 if queue is None:
                     return False
                 queues[key] = queue
-            # The last record of the index may have only some of its keys there; then it is dispatched again.
+            # index_end is where the last indexed record begins. The index may have only some of that record's keys, so
+            # it is always dispatched again.
             return file_from_offset + end <= min(queue.max_physic_offset, index_end) and \
                 queue.consume_queue_ext is None and not multi_dispatch
 
@@ -437,7 +442,7 @@ class CommitLogRecovery:
 
     @staticmethod
     def _may_be_missing(mapped_file: MappedFile, position: int, base: RecoveryBase) -> bool:
-        """Return whether the record there was not flushed completely, so that the log may end there.
+        """Return whether the bad record at `position` was not flushed completely, so that the log may end at it.
 
         A flush up to the end of a file is reported as done only once the checkpoint's positions are on the disk. So if
         these positions do not cover this record, no flush up to the end of this file was ever reported, and the log may
@@ -454,8 +459,8 @@ class CommitLogRecovery:
     def _check_what_follows(self, files: list[MappedFile], index: int, bad_file: MappedFile, position: int) -> None:
         """Raise DamagedCommitLogError if a later file has records: then the bad record is not the end of the log.
 
-        Differs: a store does not start if records follow after a damaged one in a later file; the original deletes all
-        later files silently.
+        Differs: a store does not start if a record is damaged and a later file still has records; the original deletes
+        all later files silently.
         """
         for mapped_file in files[index:]:
             if _magic_of(mapped_file) == MESSAGE_MAGIC_CODE:

@@ -57,9 +57,9 @@ _LOOKED_AHEAD = 1 << 20
 class MinOf(NamedTuple):
     """A cached result of `correct_min_offset`.
 
-    It is still right while the queue's first file is `file` and the log begins between `low` and `high`. `end` is -1;
-    but if every unit of the file has expired, it is the file's write position, because a new unit would change the
-    result.
+    It is still right while the queue's first file is `file` and the log begins between `low` and `high`. If every unit
+    of the file has expired, `end` is the file's write position, because a new unit then changes the result; otherwise
+    it is -1.
     """
 
     file: MappedFile
@@ -76,8 +76,8 @@ class MinOf(NamedTuple):
 class ConsumeQueueContext:
     """The objects that all consume queues of a store share.
 
-    `note_dirty` is called for a queue with units that are not flushed. `does_not_fit` is called with the commit log
-    offset of a record whose index is not its queue's next one, and with the reason.
+    `note_dirty` is called for a queue with units that are not flushed. `does_not_fit` is called on a slave, with the
+    commit log offset of a record whose queue offset is not the next one of its queue, and with the reason.
     """
 
     state: StoreState
@@ -133,7 +133,7 @@ class ConsumeQueue:
         """Map the files; return False if one does not fit.
 
         Differs: the log lines of `load` and `recover` about healthy queues have level DEBUG instead of INFO. With
-        thousands of queues these lines took two fifths of the time.
+        thousands of queues, these lines took two fifths of the time of loading and recovering.
         """
         result = self.mapped_file_queue.load()
         log.log(logging.DEBUG if result else logging.INFO, "load consume queue %s-%s %s", self.topic, self.queue_id,
@@ -144,8 +144,9 @@ class ConsumeQueue:
 
     def set_max_physic_offset(self, offset: int, size: int, _tags_code: int) -> None:
         """Set the end of the last unit's record, from that record's offset and size. For recovery."""
-        # Differs: a queue that ends in the blanks before its first message refers to no record yet. The original takes
-        # the blank's size as an offset, and drops the queue's messages until the log is 2 GiB long.
+        # Differs: a queue whose last unit is a blank, because it has no message after its first blanks, refers to no
+        # record yet. The original takes the blank's size as an offset, and drops the queue's messages until the log is
+        # 2 GiB long.
         if (offset, size) != BLANK_POSITION:
             self.max_physic_offset = offset + size
 
@@ -240,7 +241,8 @@ class ConsumeQueue:
         """Set the queue's minimum to the first unit whose record is at or after `phy_min_offset`."""
         mapped_file = self.mapped_file_queue.get_first_mapped_file()
         if mapped_file is None or self.min_is_of is not None and self.min_is_of.holds(mapped_file, phy_min_offset):
-            return  # An idle queue is not mapped, and need not be mapped for this.
+            # The cached minimum is still right, so the file of an idle queue need not be mapped.
+            return
         result = mapped_file.select_mapped_buffer(0)
         if result is None:
             return
@@ -301,8 +303,8 @@ class ConsumeQueue:
                 self.mapped_file_queue.create_failure = None
                 if self.put_message_position_info(offset, size, tags_code, cq_offset):
                     return True
-                # Differs: a consume queue waits out a lack of descriptors too, and does not stop puts. The original
-                # keeps its files open.
+                # Differs: a consume queue also waits until descriptors are available again, without refusing puts. The
+                # original keeps its files open, so it never lacks them.
                 times += not is_shortage(self.mapped_file_queue.create_failure)
             except OSError as error:
                 if not is_no_space(error):
@@ -327,7 +329,7 @@ class ConsumeQueue:
             log.error("[BUG]consume queue can not write, %s %s", self.topic, self.queue_id)
 
     def put_units(self, queue_offset: int, units: memoryview) -> bool:
-        """Append consecutive units in blocks, the first one as index `queue_offset`.
+        """Append consecutive units, in blocks. The first unit gets index `queue_offset`.
 
         For queues without extension. Units that the queue already has are skipped. If the queue can't be written, mark
         the consume queues as broken and return False.
@@ -341,7 +343,8 @@ class ConsumeQueue:
         while at < len(units):
             index = queue_offset + at // CQ_STORE_UNIT_SIZE
             size = self._put_block(index, units[at:])
-            if not size:  # the first unit of a file or after a gap, a wrong index, or a full disk
+            if not size:
+                # The first unit of a file, a unit after a gap, one with a wrong index, or a failed write.
                 if not self._put_with_retries(*unpack_unit(units, at), index):
                     log.error("[BUG]consume queue can not write, %s %s", self.topic, self.queue_id)
                     self._flags.make_logics_queue_error()
@@ -373,12 +376,10 @@ class ConsumeQueue:
         return len(block)
 
     def _begin_anew_at(self, phy_offset: int) -> None:
-        """Empty the queue if the record at `phy_offset` of the log, which is message 0, starts it again.
-
-        The queue's earlier messages were deleted with their topic, or have expired.
+        """Empty the queue if it begins again with the record at log offset `phy_offset`, whose queue offset is 0.
 
         Differs: message 0 empties a queue whose earlier messages were deleted with their topic, or have expired. The
-        original appends its unit after the existing units, and drops the messages that follow.
+        original appends message 0's unit after the existing units, and then drops the messages that follow it.
         """
         end = self.get_max_offset_in_queue()
         if not end or phy_offset < self.max_physic_offset or self._goes_on_behind(phy_offset, end):
@@ -390,7 +391,8 @@ class ConsumeQueue:
     def _goes_on_behind(self, phy_offset: int, end: int) -> bool:
         """Return whether the queue's next record after `phy_offset` is message `end` + 1.
 
-        Then the queue continues, and the index of the record at `phy_offset` is wrong.
+        If it is, the queue continues: the record at `phy_offset` is really message `end`, and its queue offset of 0 is
+        wrong.
         """
         commit_log = self._commit_log
         behind = commit_log.walk_records(phy_offset, min(phy_offset + _LOOKED_AHEAD, commit_log.get_max_offset()))
@@ -399,7 +401,8 @@ class ConsumeQueue:
                      and (request.topic, request.queue_id) == (self.topic, self.queue_id)), False)
 
     def first_record_offset(self) -> int | None:
-        """Return the log offset in the first unit that refers to a record, even an expired one; None without a unit."""
+        """Return the log offset in the first file's first unit that refers to a record, even an expired one; None if no
+        unit of that file does."""
         mapped_file = self.mapped_file_queue.get_first_mapped_file()
         result = mapped_file.select_mapped_buffer(0) if mapped_file is not None else None
         if result is None:
@@ -443,7 +446,8 @@ class ConsumeQueue:
         return True
 
     def _start_behind(self, mapped_file: MappedFile, expect_logic_offset: int) -> None:
-        """Fill the queue's first file with blanks up to a first unit in the middle of it."""
+        """Fill the beginning of the queue's first file with blanks, because its first unit belongs further back in the
+        file."""
         self.min_logic_offset = expect_logic_offset
         self.mapped_file_queue.flushed_where = expect_logic_offset
         self.mapped_file_queue.committed_where = expect_logic_offset
@@ -453,14 +457,14 @@ class ConsumeQueue:
                  mapped_file.wrote_position)
 
     def _is_no_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> bool:
-        """Return whether a queue offset is wrong: the log can't hold as many records as would be missing before it.
+        """Return whether a queue offset is wrong: the log has no room for the records that would be missing before it.
 
         Differs: a record whose queue offset can't be right (a flipped bit) is left out of its queue, with an
         error. In the original it shifts all later messages of the queue.
         """
         missing = (expect_logic_offset - current_logic_offset) // CQ_STORE_UNIT_SIZE
-        # If the log no longer has the queue's last record, its offset is not relied on: the whole log from offset 0
-        # counts as room for the missing records, so fewer queue offsets are taken for wrong.
+        # If the queue's last record is no longer in the log, max_physic_offset is not relied on. Everything from log
+        # offset 0 then counts as room for the missing records, so fewer queue offsets are judged wrong.
         seen = self.max_physic_offset >= self._commit_log.get_min_offset()
         start = max(self.max_physic_offset, 0) if seen else 0
         if missing <= (phy_offset - start) // HEAD_LENGTH:
@@ -509,7 +513,8 @@ class ConsumeQueue:
             mapped_file.append_bytes(unit or PRE_BLANK_UNIT)
 
     def get_index_buffer(self, start_index: int) -> SelectMappedBufferResult | None:
-        """Return the units from `start_index` to the end of its file, or None without units."""
+        """Return the units from `start_index` to the end of their file, or None if the queue does not have the first
+        one."""
         offset = start_index * CQ_STORE_UNIT_SIZE
         if offset >= self.min_logic_offset:
             mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset)
@@ -523,7 +528,8 @@ class ConsumeQueue:
         while index < end:
             result = self.get_index_buffer(index)
             if result is None:
-                return index  # A read at this index returns the reason.
+                # A pull from this index gets a status that says why it has no unit.
+                return index
             with result:
                 count = result.size // CQ_STORE_UNIT_SIZE
                 blank = count_blank_units(result.buffer)
@@ -581,9 +587,9 @@ class ConsumeQueue:
 def _file_by_time(files: MappedFileQueue, commit_log: CommitLog, timestamp: int) -> MappedFile | None:
     """Return the file to search: the first whose last message was stored at or after `timestamp` (ms), or the last.
 
-    Differs: a search by time compares the store times of messages; the original uses the files' modification times. A
-    mapped file has the time of the first write after its last flush, and a copied file the time of the copy. Here these
-    times only give the file at which the search begins.
+    Differs: a search by time compares the store times of messages; the original uses the files' modification times. The
+    modification time of a mapped file is that of the first write after its last flush; that of a copied file is the
+    time of the copy. Here these times only give the file at which the search begins.
     """
     begin = files.get_mapped_file_by_time(timestamp)
     if begin is None:
@@ -602,8 +608,8 @@ def _unit_by_time(buffer: memoryview, low: int, commit_log: CommitLog, min_physi
                  timestamp: int) -> int | None:
     """Return the position, from `low` on, of the unit whose message was stored nearest to `timestamp`.
 
-    The search is a bisection. It skips units of messages before `min_physic_offset`. Return None if the search comes to
-    a unit of a later message that the log does not have.
+    The search is a bisection. It skips units of messages before `min_physic_offset`. Return None if the search reaches
+    a unit whose record is at or after `min_physic_offset` but can't be read.
     """
     high = len(buffer) - CQ_STORE_UNIT_SIZE
     left_offset = right_offset = -1
@@ -613,7 +619,7 @@ def _unit_by_time(buffer: memoryview, low: int, commit_log: CommitLog, min_physi
         phy_offset, size, _ = unpack_unit(buffer, middle)
         if is_blank(phy_offset, size):
             # Differs: a search by time treats a blank unit as if it had the time of the unit before it. The original
-            # goes to the beginning of the queue.
+            # returns 0 while the log begins at offset 0, and otherwise treats the blank unit as an expired message.
             filled = filled_unit_before(buffer, middle // CQ_STORE_UNIT_SIZE, low // CQ_STORE_UNIT_SIZE)
             if filled < 0:
                 low = middle + CQ_STORE_UNIT_SIZE

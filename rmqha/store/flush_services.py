@@ -36,7 +36,7 @@ class GroupCommitRequest(Completable[PutMessageStatus]):
     """A request that completes when the log is safe up to `next_offset`, or at `deadline_ns` (monotonic).
 
     The first status wins. `ack_nums` says which replicas must have the bytes. -1: all that are in sync; 0: no slave; 1:
-    any one slave, as in 4.9 (5.1.4 waits for no slave then); 2 or more: that many replicas, the master included.
+    any one slave, as in 4.9 (with 1, 5.1.4 waits for no slave); 2 or more: that many replicas, the master included.
 
     `term` is the term that HAService had when the put was appended. A slave's acknowledgement in a later term may be
     for other bytes.
@@ -65,7 +65,7 @@ log = logging.getLogger("RocketmqStore")
 
 
 class FlushShortage:
-    """The state of a service whose flushes can't start, for lack of descriptors for example. One thread at a time.
+    """The state of a service whose flushes can't start, for lack of descriptors for example. For one thread at a time.
 
     Differs: a flush that can't start, for lack of descriptors for example, is retried: no fsync has failed, so nothing
     is lost. Meanwhile nothing counts as flushed. The original has no such case: it keeps its files open, and never
@@ -89,7 +89,7 @@ class FlushShortage:
                       self._times, error, how_to_raise(error))
 
     def end(self) -> None:
-        """Record a flush that could start."""
+        """End the shortage, because a flush could start."""
         if self._times:
             log.warning("%s is flushed again, after %s flushes that could not start", self._what, self._times)
             self._times = 0
@@ -102,9 +102,10 @@ _SHORTAGE_MS = 100
 
 
 class FlushCommitLogService(ServiceThread):
-    """The base of the services that flush the commit log, the files of `mapped_file_queue`.
+    """The base of the services that flush the commit log. Its files are those of `mapped_file_queue`.
 
-    `unsure_ends`: the ends of whole records that look torn; see "Unsure ends" in CommitLog.
+    `unsure_ends`: the ends of complete records that look torn to a recovery, because their properties have zeros; see
+    "Unsure ends" in CommitLog.
 
     Failed flushes
     --------------
@@ -112,19 +113,19 @@ class FlushCommitLogService(ServiceThread):
     error once; the next fsync succeeds, although the bytes are not on the disk. A store that retried would acknowledge
     messages that a power loss destroys.
 
-    A flush is also not a single step: the file's data, the names of a new file and its folders, and sometimes the
-    checkpoint's positions. It may fail after some steps succeeded. There is one rule for all cases: if any step raises
-    an error, nothing counts as flushed. `flushed_where` is set back to where it was, the flush error is set in
-    `running_flags`, the store becomes read-only, and no service flushes again. Requests that waited for the flush
-    complete with FLUSH_DISK_TIMEOUT. The abort file stays, so the next start recovers as after a crash: it reads what
-    is in the files and trusts only the flushed offset of the checkpoint.
+    Nor is a flush a single step: it forces to the disk the file's data, the names of a new file and its folders, and
+    sometimes the checkpoint's positions. It may fail after some steps succeeded. There is one rule for all cases: if
+    any step raises an error, nothing counts as flushed. `flushed_where` is set back to where it was, the flush error is
+    set in `running_flags`, the store becomes read-only, and no service flushes again. Requests that waited for the
+    flush complete with FLUSH_DISK_TIMEOUT. The abort file stays, so the next start recovers as after a crash: it reads
+    whatever is in the files, but counts only the log below the checkpoint's flushed offset as safely on the disk.
 
-    NotAskedError is the exception from the rule. It means that a file or folder could not be opened, so that no fsync
-    was attempted and no error was reported and lost. The flush is retried (`FlushShortage`), but until then nothing
-    counts as flushed either.
+    There is one exception to this rule, NotAskedError. It means that a file or folder could not be opened. So its fsync
+    was never attempted, and no error can be lost that a retry would not see. The flush is retried (`FlushShortage`),
+    but until then nothing counts as flushed either.
 
-    Flushes run one at a time, under `_flushing`: of two concurrent fsyncs of a file only one might get the error, and
-    the other would count the lost bytes as flushed.
+    Flushes run one at a time, under `_flushing`: if a file had two concurrent fsyncs, perhaps only one of them would
+    get the error, and the other would count the lost bytes as flushed.
 
     Java: org.apache.rocketmq.store.CommitLog$FlushCommitLogService (4.9.8)
     """
@@ -191,8 +192,8 @@ class FlushCommitLogService(ServiceThread):
         timestamp = queue.store_timestamp
         # A slave appends bytes, and learns store times only by dispatching.
         if state.role.is_slave and flush_least_pages == 0:
-            # Differs: on a slave, the checkpoint's time of the log advances only when everything that was dispatched is
-            # flushed, because one flush covers one file at most.
+            # Differs: on a slave, physic_msg_timestamp advances only when everything that was dispatched is flushed.
+            # One flush covers one file at most, so dispatched records in later files may not be flushed.
             timestamp = dispatched if queue.flushed_where >= end else 0
         if timestamp > 0:
             checkpoint.physic_msg_timestamp = timestamp
@@ -252,8 +253,9 @@ class CommitRealTimeService(ServiceThread):
     def _commit(self, commit_least_pages: int) -> bool:
         """Write buffers to files; return True if something was written.
 
-        Differs: a failed write of a buffer to its file stops the puts, as a failed append does. The original logs it,
-        and accepts more. The bytes that were not written stay in the buffer, and are tried again.
+        Differs: a failed write of a buffer to its file stops the puts, as a failed append does. The original only logs
+        the failure, and continues to accept puts. The bytes that were not written stay in the buffer, and are tried
+        again.
         """
         try:
             if self._queue.commit(commit_least_pages):
@@ -355,12 +357,12 @@ class GroupCommitService(FlushCommitLogService):
             self._requests_write, self._requests_read = [], self._requests_write
 
     def _do_commit(self) -> bool:
-        """Complete the waiting requests, or flush without any; return True if nothing is left to do."""
+        """Complete the waiting requests; without requests just flush. Return True if nothing is left to do."""
         requests, self._requests_read = self._requests_read, []
         if not requests:
             # Puts that do not wait are flushed too.
             return self.flush(0) and not self.shortage.lasts
-        # Requests of flushes that could not start.
+        # Requests whose flush could not start. They wait for the next round.
         waiting: list[GroupCommitRequest] = []
         with Round():
             try:
@@ -403,7 +405,8 @@ class GroupCommitService(FlushCommitLogService):
         while not self.stopped:
             self.wait_for_running(_SHORTAGE_MS if self.shortage.lasts else _IDLE_MS if idle else _FLUSH_INTERVAL_MS)
             if self._state.role.is_slave:
-                # Each piece of the log wakes the service, and no request waits for its flush.
+                # Each piece of the log from the master wakes the service, but no request waits for a flush. So flush
+                # less often.
                 time.sleep(_FLUSH_INTERVAL_MS / 1000)
             idle = self._do_commit()
         self._swap_requests()

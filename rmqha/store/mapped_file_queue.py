@@ -350,7 +350,7 @@ class MappedFileQueue:
 
     @staticmethod
     def _last_position(mapped_file: MappedFile) -> int:
-        """Return the log offset in the last unit of a consume queue file that refers to a record, or 0."""
+        """Return the log offset in a consume queue file's last unit that is not blank; 0 if all are blank."""
         buffer = mapped_file.slice_byte_buffer()
         last = filled_unit_before(buffer, mapped_file.file_size // CQ_STORE_UNIT_SIZE - 1)
         return unpack_unit(buffer, last * CQ_STORE_UNIT_SIZE)[0] if last >= 0 else 0
@@ -528,8 +528,8 @@ _BLANK = bytes(8)
 class MultiPathMappedFileQueue(MappedFileQueue):
     """A queue of files in several folders.
 
-    Take the folders that are neither read-only nor full, sorted. File n goes to the folder with number n modulo their
-    count.
+    Files are created in the folders that are neither read-only nor full, in sorted order. File n goes to the folder
+    with number n modulo their count.
 
     Java: org.apache.rocketmq.store.MultiPathMappedFileQueue (4.9.8)
     """
@@ -582,11 +582,11 @@ class MultiPathMappedFileQueue(MappedFileQueue):
 
 
 def _without_blank_twins(paths: list[str]) -> list[str]:
-    """Return `paths` without each file that has no record, if another file has the same offset.
+    """Move aside the files that have no record and whose offset another file has, too; return the other paths.
 
-    Differs: log files that have no record and the same offset as another file are moved to a folder next to theirs,
-    which is not searched for the log; the original uses either of the two. If several files with the same offset have
-    records, they stay, and an operator has to decide.
+    Differs: if two log files have the same offset and one of them has no record, that one is moved to a folder next to
+    its own, which is not searched for the log; the original uses either of the two. If several files with the same
+    offset have records, they stay, and an operator has to decide.
     """
     same_name: dict[str, list[str]] = {}
     for path in paths:
@@ -622,7 +622,7 @@ class MapKeeper:
 
     - Which one: the file that has been mapped longest, unless it was used since the keeper's last check
       (`is_touched`). Such a file gets a second chance and moves to the end. This approximates "least recently used",
-      while an access costs its reader one attribute, and no lock.
+      but an access only sets one attribute, and takes no lock.
     - Unmapping is safe at any time, because nothing is unmapped explicitly. `drop_map` drops the file's reference to
       the map; a thread that is using the map holds its own reference, and the memory is freed with the last one. The
       next access maps the file again. Bytes written through the old map are in the page cache, and the new map shows

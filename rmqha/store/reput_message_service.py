@@ -30,17 +30,19 @@ _BEHIND_FLUSH_MS = 10
 _SHUTDOWN_WAIT_MS = 5000
 # Answers to held pulls are sent after this many records, so that a long catch-up does not delay them.
 _ROUND_RECORDS = 256
-# From this many bytes on, records are dispatched in bulk. A span costs as much as two single records.
+# If at least this many bytes wait, they are dispatched as a span, in bulk. A span's fixed cost is about that of two
+# single records.
 BULK_BYTES = 2 << 10
-# From this many bytes on (several spans), another thread scans the next span meanwhile.
+# If at least this many bytes wait (several spans), another thread scans the next span while one is dispatched.
 _AHEAD_BYTES = 16 << 20
 # For how long messages without a waiting pull may gather, so that they are dispatched in bulk.
 _GATHER_MS = 10
-# On a slave. It may gather longer: its dispatch wakes no held pull, only PullRequestHoldService's periodic check does.
+# The same on a slave, where messages may gather longer: its dispatch wakes no held pull. Only PullRequestHoldService's
+# periodic check does.
 _SLAVE_GATHER_MS = 20
-# The service expects more messages if less than the gathering time plus this time has passed since its last wake-up.
+# If the service's last wake-up was less than the gathering time plus this long ago, it expects more messages.
 _BUSY_NS = 3_000_000
-# Bytes that are dispatched within milliseconds.
+# Up to this many waiting bytes can be dispatched within milliseconds.
 _SOON_BYTES = 4 << 20
 _BETWEEN_WAIT_S = 0.1
 _LOOK_MS = 2
@@ -72,23 +74,25 @@ class ReputMessageService(ServiceThread):
         self._dispatcher = record_dispatcher
         self._readable_offset = readable_offset
         self.message_arriving_listener = message_arriving_listener
-        # The scan of the present region from a position on, which another thread makes.
+        # The position of a span in the region that is being dispatched, and the scan of that span, which another thread
+        # makes.
         self._scanned: tuple[int, Ahead[Span]] | None = None
         # Written by the service once it runs.
         self.reput_from_offset = 0
-        # It is on while dispatching waits for disk space.
+        # Is on while the dispatch waits before a retry, for example for disk space.
         self._pause = state.dispatch_pause
-        # The offset of an incomplete record of a slave, and the log's end then.
+        # The offset of a slave's incomplete record, and the end of the readable log when it was found.
         self._incomplete_at: tuple[int, int] | None = None
         # True to dispatch at once. Set by any thread, cleared by the service.
         self._urgent = False
-        # True while the service will check the log within _GATHER_MS. Set by the service only.
+        # True while messages gather: the service checks the log after the gathering time, without being woken. Set by
+        # the service only.
         self._gathering = False
         # Called when everything is dispatched. Appended by any thread, called by the service.
         self._asked: deque[Callable[[], object]] = deque()
         # Called between two records. Appended by any thread, called by the service.
         self._between: deque[Callable[[], object]] = deque()
-        # Units after this offset are missing. Written like reput_from_offset.
+        # Units of records from this log offset on are missing. Written by the service once it runs.
         self._again_from: int | None = None
         # When the service was last woken (monotonic). Used by the service only.
         self._woken_ns = 0
@@ -131,8 +135,8 @@ class ReputMessageService(ServiceThread):
     def call_when_dispatched(self, callback: Callable[[], object]) -> bool:
         """Dispatch the gathered messages at once, then call `callback` on the service's thread.
 
-        Return False, and do nothing, if no messages wait, or if it would take long: because they are too many, or
-        because the service is waiting for a retry.
+        Do nothing and return False if no messages wait, if too many wait to be dispatched at once, if the service is
+        waiting before a retry, or if it was stopped.
         """
         if not 0 < self.behind() <= _SOON_BYTES or self._pause.is_on or self.stopped:
             return False
@@ -258,7 +262,8 @@ class ReputMessageService(ServiceThread):
                 do_next = self._dispatch_region(result)
 
     def _dispatch_region(self, result: SelectMappedBufferResult) -> bool:
-        """Dispatch the records of one file; return False if nothing is left to continue with."""
+        """Dispatch the records of one file; return False if it has to stop here for now, at an incomplete record or at
+        bytes that are not a record."""
         start = self.reput_from_offset = result.start_offset
         size = min(result.size, self._limit() - start)
         position, go_on, self._scanned = 0, None, None
@@ -299,7 +304,7 @@ class ReputMessageService(ServiceThread):
         return self._dispatcher.scan(buffer, position, size, start)
 
     def _notify_of_span(self, listener: MessageArrivingListener, span: Span, result: SelectMappedBufferResult) -> None:
-        """Notify the listener of each record of a queue that got units and for which a pull waits."""
+        """Notify the listener of each record of the span whose queue got units and has a waiting pull."""
         waited_for = {(run.topic, run.queue_id) for run in span.runs
                       if listener.is_waiting(span.topics[run.topic].name, run.queue_id)}
         if not waited_for:
@@ -326,8 +331,8 @@ class ReputMessageService(ServiceThread):
             if request.msg_size == 0:
                 next_file = commit_log.roll_next_file(start + position)
                 # Differs: a slave that has only a part of the blank at a file's end waits for the rest. The original
-                # continues after the log's end, and a slave of 5.1.4 that becomes the master treats the part as
-                # complete: it appends within the blank, where no reader finds the messages.
+                # continues at the next file, beyond the log's end. In 5.1.4, a slave that then becomes the master
+                # treats the part as complete: it appends within the blank, where no reader finds the messages.
                 if next_file > self._limit():
                     self._incomplete_at = start + position, start + size
                     return position, False
@@ -354,8 +359,8 @@ class ReputMessageService(ServiceThread):
         try:
             self._notify(listener, request)
         except Exception:
-            # Differs: a listener for new messages that fails can't stop the dispatch. The original retries the record
-            # forever.
+            # Differs: an error in the listener for new messages can't stop the dispatch. The original retries the
+            # record forever.
             log.exception("%s: the listener failed for the record at %s", self.get_service_name(),
                           request.commit_log_offset)
 
@@ -369,14 +374,15 @@ class ReputMessageService(ServiceThread):
                                   request.bit_map, request.properties_map)
 
     def _skip(self, size: int, result: SelectMappedBufferResult, position: int) -> bool:
-        """Handle bytes that are not a record: a slave waits for the rest, a master skips them or the region."""
+        """Handle bytes that are not a record. If their total size is usable, skip them. Otherwise a slave waits for the
+        rest, and a master skips the rest of the file."""
         offset = result.start_offset + position
         if 0 < size <= result.size - position:
             log.error("[BUG]read total count not equals msg total size. reputFromOffset=%s", offset)
             self.reput_from_offset = offset + size
             return True
-        # Differs: the dispatch of a broker with the role of a slave waits for the rest of a record whatever the
-        # broker's id is. The original checks only the id, and a slave with id 0 skips records that it has only in part.
+        # Differs: a broker whose role is slave always waits for the rest of a record, whatever its id is. The original
+        # checks only the id, so a slave with id 0 skips incomplete records.
         if self._role.broker_id == MASTER_ID and not self._role.is_slave:
             log.error("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: %s", offset)
             self.reput_from_offset = result.start_offset + result.size

@@ -23,8 +23,8 @@ log = logging.getLogger("RocketmqStore")
 
 _PUT_OK = PutMessageStatus.PUT_OK
 
-# The service checks at least this often. So a request only wakes it if the request's deadline is before the next check;
-# by default (slaveTimeout of 3 s) none is.
+# The service checks at least this often. So a request wakes it only if its deadline comes before the next check. With
+# the default slaveTimeout of 3 s, that never happens.
 _IDLE_MS = 1000
 
 _Heap = list[tuple[int, int, "_Waiting"]]
@@ -43,10 +43,11 @@ class GroupTransferService(ServiceThread):
 
     Deadlines are monotonic, and each request has its own.
 
-    Differs: Java processes the requests strictly in order and counts wake-ups. A request that a slave acknowledged long
-    ago can therefore wait for an earlier one, and time out together with it. Here every round completes first all
-    acknowledged requests, in order of arrival, and then all late ones. Moreover, the thread that reads an
-    acknowledgement completes the requests that waited for it, which saves a hand-over between threads per response.
+    Differs: Java processes the requests strictly in order, so a request that has long been acknowledged can wait for an
+    earlier one that has not. In 4.9.8 it then completes late; in 5.1.4 it may time out. Here every round first
+    completes all acknowledged requests, in order of arrival, and then all whose deadline has passed. Moreover, the
+    thread that reads an acknowledgement completes the requests that waited for it, which saves a hand-over between
+    threads per response.
 
     Java: org.apache.rocketmq.store.ha.HAService$GroupTransferService (4.9.8)
     """
@@ -67,19 +68,20 @@ class GroupTransferService(ServiceThread):
 
     @property
     def waits_for_several(self) -> bool:
-        """True if a request waits for several slaves, or for all in sync, and not just for any one slave."""
+        """True if any request waits for more than ANY_SLAVE: for several slaves, or for all that are in sync."""
         return len(self._by_offset) > (ANY_SLAVE in self._by_offset)
 
     def put_request(self, request: GroupCommitRequest) -> None:
-        """Complete `request` when its offset is acknowledged; at once if it already is, or if its term is over."""
+        """Complete `request` when its offset is acknowledged, which may be at once. If its term is over, or the service
+        is closed, complete it at once with FLUSH_SLAVE_TIMEOUT."""
         acked_offset, ack_nums, role = self._ack_rule.acked_offset, request.ack_nums, self._role
         # The term is read after the offset: if it is still the request's term, the offset belongs to that term, too.
         if acked_offset(ack_nums) >= request.next_offset and role.term == request.term:
             request.wakeup_customer(_PUT_OK)
             return
         with self._lock:
-            # A request that is added here is given up by the next change of roles: that raises the term first, and then
-            # calls `give_up`. A request of an old term must not be added after that.
+            # A change of roles first raises the term, and then calls `give_up`, which completes all requests that were
+            # added before. A request of an old term that is added later would not be given up, so it is not added.
             closed = self._closed or role.term != request.term
             if not closed:
                 waiting, arrival = _Waiting(request), next(self._arrival)
@@ -99,7 +101,7 @@ class GroupTransferService(ServiceThread):
             self.notify_transfer_some()
 
     def notify_transfer_some(self) -> None:
-        """Complete the requests that waited for an acknowledgement that has just arrived, on this thread."""
+        """Complete, on the calling thread, the requests whose acknowledgement has just arrived."""
         with self._lock:
             transferred: _Heap = []
             for ack_nums, heap in self._by_offset.items():

@@ -89,7 +89,7 @@ class SlaveSide(Protocol):
     divergence: Divergence
 
     def start_scrubbing(self) -> None:
-        """Start comparing the logs, because a frame of the master has continued this log at the right offset."""
+        """Start comparing the logs. Called at the master's first frame that begins at this log's end."""
 
     def destroy_connections(self) -> None:
         """Close the connections of this log's own slaves, and wait for their threads."""
@@ -121,11 +121,11 @@ class HAClient(ServiceThread):
         # for the master's first file, while this log is empty
         self.search: FirstFileSearch | None = None
         self.known_masters = KnownMasters()
-        # Takes a master's HA address, and returns the kind of that master; None: it is not known now. Set before the
-        # start.
+        # Takes a master's HA address, and returns the kind of that master, or None if that is not known now. Set before
+        # the start.
         self.ask_main_port: Callable[[str], MasterKind | None] | None = None
-        # Takes a master's HA address and a log offset, and returns that master's record at this offset, as AskRecord
-        # does.
+        # Takes a master's HA address and a log offset, and returns that master's record at this offset, with the
+        # results of log_comparison.AskRecord.
         self.ask_record: Callable[[str, int], bytes | None] | None = None
         # set by any thread, reset when the two logs match
         self.rejoin_once = False
@@ -145,7 +145,7 @@ class HAClient(ServiceThread):
         self._rejoin_asked = False
         # created by start, closed by the thread
         self._waker: Waker | None = None
-        # from the creation of its socket to its end; any thread may read it
+        # Set from the creation of the connection's socket until the connection ends. Any thread may read it.
         self._connection: MasterConnection[Any] | None = None
         # of the previous connections
         self._last_read_ns = self._last_write_ns = 0
@@ -335,7 +335,8 @@ class HAClient(ServiceThread):
         return self.search
 
     def end_search(self) -> None:
-        """End the search: the log has a beginning, or the master may choose it."""
+        """End the search: it is known where this log begins, or the master may decide it
+        (haSyncFromFirstFile=false)."""
         self.search = None
 
     def fits(self) -> None:

@@ -8,24 +8,24 @@
 Both services use the same socket. The one that ends first calls `close`, which shuts the socket down and thereby wakes
 the other. The last one to leave closes the descriptor, so that its number can't be reused while a thread still uses it.
 
-Two ways to send. WriteSocketService's thread reads the log from the slave's offset and can send everything: it is
-correct without any help. But a synchronous put would wait for two hand-overs between threads, which cost more than the
-sending. So the putting thread tries first: `transfer_appended` sends the very bytes that it has just appended, if they
-are exactly what the slave lacks and fit into one frame; `transfer_now` sends what the log has, as far as one write
-goes. Either gives up (False) as soon as anything is unusual: another thread holds the lock, part of an earlier frame is
-still unsent, or the flow control budget is used up. The writer is woken then, and does the same from the log. Both ways
-must therefore send the same bytes at the same offsets; tests/fast_ways compares them.
+Two ways to send. WriteSocketService's thread reads the log from the slave's offset and can send everything; this way
+alone would be sufficient. But a synchronous put would then wait for two hand-overs between threads, which cost more
+than the sending itself. So the putting thread tries first: `transfer_appended` sends the very bytes that it has just
+appended, if they are exactly what the slave lacks and fit into one frame; `transfer_now` sends what the log has, as far
+as one write goes. Either gives up (False) as soon as anything is unusual: another thread holds the lock, part of an
+earlier frame is still unsent, or the flow control budget is used up. The writer is woken then, and does the same from
+the log. Both ways must therefore send the same bytes at the same offsets; tests/fast_ways compares them.
 
 Gathering, and the leading slave. If puts wait for any one slave, and there are several, only the first acknowledgement
-matters; sending each put to every slave at once costs a system call per slave and gains nothing. So one slave leads
-(`HAService.leader`): the one that was the first to acknowledge new bytes three times in a row. It is sent each put at
-once. For another slave (`follows_another`), putting threads do not send while puts are frequent: its writer looks at
-the log every 5 ms and sends in one write what has gathered (`_looks_unasked`). If the leader falls silent, puts wait up
-to 5 ms longer each, until another slave was the first to acknowledge three times in a row (`_FIRST_TIMES`) and leads.
-If the leader's connection ends, the next slave that acknowledges first leads at once. If puts need more than one slave,
-no slave follows another and all are sent each put at once. On an ASYNC_MASTER no put waits, so bytes gather for all
-slaves, for 5 ms while puts are frequent (`_gather`). While puts are rare, nothing gathers: waiting would only add
-latency.
+matters; sending each put immediately to every slave costs a system call per slave and gains nothing. So one slave leads
+(`HAService.leader`): the one whose acknowledgement of new bytes came first three times in a row. It is sent each put
+immediately. To the other slaves (their `follows_another` is True), putting threads send nothing while puts are
+frequent. Instead, the writer of each looks at the log every 5 ms, and sends in one write what has gathered
+(`_looks_unasked`). If the leader falls silent, each put waits up to 5 ms longer, until another slave's acknowledgement
+has come first three times in a row (`_FIRST_TIMES`); that slave then leads. If the leader's connection ends, the next
+slave that acknowledges first leads at once. If puts need more than one slave, no slave follows another, and each put is
+sent to all of them immediately. On an ASYNC_MASTER no put waits, so bytes gather for all slaves, for 5 ms while puts
+are frequent (`_gather`). While puts are rare, nothing gathers: waiting would only add latency.
 """
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ log = logging.getLogger("RocketmqStore")
 
 _SELECT_MS = 1000
 _NO_DATA_WAIT_MS = 100
-# For this time, bytes gather for a slave that no put waits for. More bytes are likely if the last frame was sent within
-# _BUSY_NS.
+# The writer of a slave that no put waits for lets bytes gather for _GATHER_MS, if its last frame was sent within
+# _BUSY_NS: more bytes are likely then.
 _GATHER_MS = 5
 _BUSY_NS = 10_000_000
 # A slave leads after it was the first to acknowledge this many times in a row. A slave whose bytes gather gets them
@@ -177,7 +177,7 @@ class HAConnection:
         return self.read_socket_service.silence_ms()
 
     def begin_waiting(self) -> bool:
-        """Let another thread read for now, using `hear`; it calls `end_waiting` once when it is done.
+        """Let another thread read for now, with `hear`; when done, that thread must call `end_waiting` exactly once.
 
         Questions whose answer requires reading the log are left unanswered meanwhile. Return False when the connection
         is already closing.
@@ -292,8 +292,9 @@ class HAConnection:
     def transfer_begins(self) -> None:
         """Begin the transfer after a valid first report; from now on the peer counts as a slave.
 
-        The start position is fixed before that, so that every put that waits for this slave lies after it. Otherwise an
-        empty slave could start at a file that a later put begins, and count for an earlier put that it is never sent.
+        The start position is fixed before the peer counts. Every put that waits for this slave then lies after the
+        start position. Otherwise a later put could begin a new file first. An empty slave would then start at that
+        file, and its acknowledgement would count for an earlier put that is never sent to it.
         """
         self.write_socket_service.fix_start_position()
         with self._lock:
@@ -350,7 +351,7 @@ class ReadSocketService(ServiceThread):
         self._acknowledged = connection.ha_service.slave_acknowledged
         # None when the protocol has no greeting, or when it is over
         self._greeting = connection.frame_format.greeting
-        # (end of the log, monotonic ns at that time): the slave has caught up to it once it acknowledges this offset
+        # (end of the log, monotonic ns): a slave that acknowledges this end holds all that the log held at that time.
         self._mark = (0, 0)
         self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
         # of the last complete report, or of the start
@@ -488,7 +489,7 @@ class ReadSocketService(ServiceThread):
         return repeats <= 0 or not self._is_flood(repeats, now)
 
     def _holds(self, request_offset: int, highest: int) -> bool:
-        """Return whether the slave can be served from its first report on.
+        """Return whether the slave can be served from the offset of its first report.
 
         Differs: 4.9 does not check the first report against the local max offset, but treats it as an acknowledgement:
         a slave that is ahead of its master makes synchronous puts succeed at once.
@@ -529,7 +530,7 @@ class ReadSocketService(ServiceThread):
 
 
 class WriteSocketService(ServiceThread):
-    """The thread that sends the commit log from the slave's offset on, straight from the map; or heartbeats.
+    """The thread that sends the commit log from the slave's offset on, directly from the mapped file, and heartbeats.
 
     New bytes may also be sent by the thread that has appended them (`transfer_now`, `transfer_appended`), because a
     hand-over to another thread costs more than the sending; see the module. That thread does not send while bytes
@@ -564,7 +565,7 @@ class WriteSocketService(ServiceThread):
         self.sent_offset = -1
         self._last_write_ns = 0
         self._flow_control_limit = RateLimit(_FLOW_CONTROL_LOG_MS)
-        # since when the log ends beyond next_transfer_from_where but returns no bytes there
+        # When the log first ended beyond next_transfer_from_where but returned no bytes there; 0: it returns them.
         self._unreadable_since_ns = 0
 
     def fix_start_position(self) -> None:
@@ -607,17 +608,16 @@ class WriteSocketService(ServiceThread):
                     self._ready = False
 
     def _gather(self) -> None:
-        """Wait for more bytes on a busy ASYNC_MASTER, whose puts wait for no slave, and send them together."""
+        """Wait for more bytes on a busy ASYNC_MASTER, whose puts wait for no slave; the caller sends them together."""
         # Differs: a busy ASYNC_MASTER gathers bytes; the original checks every 100 ms when it had nothing to send.
         asynchronous = self.connection.ha_service.role.kind is ASYNC_MASTER
         if asynchronous and self._is_busy():
             self.wait_for_running(_GATHER_MS)
 
     def _looks_unasked(self) -> bool:
-        """Wait while the bytes of puts gather. Return True if the writer now checks the log, False if it waits to be
-        woken."""
-        # Differs: on a busy master a put wakes only the leading slave's writer, in the original those of all slaves. If
-        # the leading slave stops, puts wait a little longer for this one until it leads.
+        """Wait while the bytes of puts gather. Return True to check the log next, False to wait until woken."""
+        # Differs: on a busy master, a put wakes at most the leading slave's writer; in the original it wakes the
+        # writers of all slaves. If the leading slave stops, puts wait a little longer for this one until it leads.
         before, self.gathers = self.gathers, self.connection.follows_another and self._is_busy()
         if self.gathers:
             self.wait_for_running(_GATHER_MS)
@@ -707,7 +707,7 @@ class WriteSocketService(ServiceThread):
         return not self._unsent and self.next_transfer_from_where >= store.get_max_phy_offset()
 
     def _broke_off(self, error: Exception) -> bool:
-        """Close the connection after a failure: a part of a frame may have been sent, and nothing may follow it.
+        """Close the connection after a failure: a part of a frame may have been sent, so other bytes must not follow.
 
         The exception is not raised, because the other puts of this round must get their responses.
         """
@@ -744,7 +744,7 @@ class WriteSocketService(ServiceThread):
                 return
             size = min(result.size, limit, allowed)
             with result.buffer[:size] as body:
-                # set before a report of it can arrive
+                # Set before the slave can report this offset.
                 self.sent_offset = position + size
                 buffers = self._encode_frames(position, body, batch_size)
                 try:

@@ -4,8 +4,8 @@
 the two logs stay different forever. In this handshake the slave compares its log with the master's by checksums before
 it reports an offset, so that neither side relies on bytes that differ.
 
-The slave asks for it when the master's main port has said that it is an rmqha master (haHandshakeEnable=auto), or
-always (true), and then in a way that a RocketMQ master ignores:
+With haHandshakeEnable=auto, the slave asks for the handshake if the master's main port has said that this is an rmqha
+master; with true, it asks any master. It asks in a way that a RocketMQ master ignores:
 
     slave                                        master
     ask: a report of -1                  -->     4.9 and 5.x understand "no report yet", and stay silent
@@ -56,8 +56,8 @@ Messages of the slave:
 |---|---|---|
 | 0-3 | bytes | "RMQC" |
 | 4-11 | int64 | commit log offset of the first block |
-| 12-15 | int32 | number of blocks; the next one begins where one ends |
-| 16- | int32, uint32 | of each block its size and CRC32 |
+| 12-15 | int32 | number of blocks; each begins where the previous one ends |
+| 16- | int32, uint32 | the size and the CRC32 of each block |
 
 | finding | type | field |
 |---|---|---|
@@ -71,7 +71,8 @@ Messages of the slave:
 | 4-5 | int16 | version, 1 |
 | 6-13 | int64 | end of the slave's log |
 | 14-17 | int32 | bytes of its tail, 0 when it is empty |
-| 18-21 | uint32 | CRC32 of the tail: the last bytes of the log, in one file, its last record among them |
+| 18-21 | uint32 | CRC32 of the tail: the last bytes of the log, at most MAX_TAIL, in one file; usually with the whole
+last record |
 | 22-23 | int16 | bytes of the identity |
 | 24- | UTF-8 | the identity, as in version 2 |
 
@@ -112,7 +113,7 @@ ASK = ha_transfer.encode_report(-1)
 HELLO_OFFSET = -1
 VERDICT_OFFSET = -2
 ANSWER_OFFSET = -3
-# Covers the largest record of a default configuration; of a larger one only the end is covered.
+# Enough for the largest record that the default configuration allows; the tail has only the end of a larger record.
 MAX_TAIL = 4 * 1024 * 1024 + 64 * 1024
 MAX_IDENTITY = 1024
 # Of one question.
@@ -151,9 +152,9 @@ class Verdict(IntEnum):
     """The master's verdict on the slave's log."""
 
     GOOD = 0
-    # It ends at an offset that the master's log no longer holds; in version 1 also: does not hold yet.
+    # The slave's log ends before the beginning of the master's, or after its end.
     NOT_HELD = 1
-    # Its last bytes differ from the master's at the same offsets, or the master has none there.
+    # The slave's log differs from the master's at the same offsets, or the master has no bytes there.
     DIVERGED = 2
 
 
@@ -233,7 +234,7 @@ def encode_who_compares(who: WhoCompares) -> bytes:
 
 
 def encode_question(question: Question) -> bytes:
-    """Encode the question which of these blocks the master holds too."""
+    """Encode a question: which of these blocks does the master hold, too?"""
     head = _QUESTION.pack(QUESTION_MAGIC, question.offset, len(question.blocks))
     return head + b"".join(_BLOCK.pack(*block) for block in question.blocks)
 
@@ -249,7 +250,8 @@ def encode_finding(finding: Finding) -> bytes:
 
 
 def decode_answer(data: bytes | bytearray) -> tuple[Answer, int] | None:
-    """Return (answer, bytes used); None when there are too few bytes. HandshakeError when they are not an answer."""
+    """Return (answer, bytes used); None when there are too few bytes. Raise HandshakeError when they are not an
+    answer."""
     body = _frame_body(data, ANSWER_OFFSET, _ANSWER.size)
     if body is None:
         return None
@@ -260,7 +262,7 @@ def decode_answer(data: bytes | bytearray) -> tuple[Answer, int] | None:
 def decode_from_slave(data: bytes | bytearray) -> tuple[Who | WhoCompares | Question | Finding, int] | None:
     """Return (a slave's message within the greeting, bytes used); None when there are too few bytes.
 
-    HandshakeError when they are not such a message.
+    Raise HandshakeError when they are not such a message.
     """
     magic = bytes(data[:len(MAGIC)])
     if QUESTION_MAGIC == magic:
@@ -275,7 +277,7 @@ def decode_from_slave(data: bytes | bytearray) -> tuple[Who | WhoCompares | Ques
 
 
 def is_greeting(data: bytes | bytearray) -> bool:
-    """Return whether a slave's message within the greeting may begin with these bytes; no report does."""
+    """Return whether these bytes can begin one of the slave's greeting messages. A report never begins like this."""
     magic = bytes(data[:len(MAGIC)])
     return any(each.startswith(magic) for each in (MAGIC, QUESTION_MAGIC, FINDING_MAGIC))
 
@@ -320,7 +322,7 @@ def _decode_finding(data: bytes | bytearray) -> tuple[Finding, int] | None:
 def decode_hello(data: bytes | bytearray) -> tuple[Range, int] | None:
     """Return (range of the master's log, bytes used); None when there are too few bytes.
 
-    HandshakeError when they are not a hello.
+    Raise HandshakeError when they are not a hello.
     """
     body = _frame_body(data, HELLO_OFFSET, _HELLO.size)
     if body is None:
@@ -334,7 +336,7 @@ def decode_hello(data: bytes | bytearray) -> tuple[Range, int] | None:
 def decode_verdict(data: bytes | bytearray) -> tuple[Verdict, Range, int] | None:
     """Return (verdict, range of the master's log, bytes used); None when there are too few bytes.
 
-    HandshakeError when they are not a verdict.
+    Raise HandshakeError when they are not a verdict.
     """
     body = _frame_body(data, VERDICT_OFFSET, _VERDICT.size)
     if body is None:
@@ -349,7 +351,7 @@ def decode_verdict(data: bytes | bytearray) -> tuple[Verdict, Range, int] | None
 def decode_who(data: bytes | bytearray) -> tuple[Who, int] | None:
     """Return (the slave, bytes used); None when there are too few bytes.
 
-    HandshakeError when they are not an introduction.
+    Raise HandshakeError when they are not an introduction.
     """
     if not MAGIC.startswith(bytes(data[:len(MAGIC)])):
         raise HandshakeError(f"an introduction begins with {MAGIC!r}, not with {bytes(data[:len(MAGIC)])!r}")
@@ -458,7 +460,7 @@ class MasterGreeting:
 
     def _next(self) -> Step | None:
         if not is_greeting(self.rest):
-            # It did not wait for the hello.
+            # The slave did not wait for the hello: these bytes are already a report.
             self.is_over = True
             return None
         found = decode_from_slave(self.rest)
@@ -499,8 +501,8 @@ class MasterGreeting:
         return Answer(equal, not_held)
 
     def _judge_finding(self, who: WhoCompares, finding: Finding) -> Step:
-        """Adopt the slave's finding; GOOD only if this side's answers confirm it: all blocks up to the end were
-        identical."""
+        """Adopt the slave's finding. But GOOD becomes NOT_HELD if this log does not hold the slave's end, and DIVERGED
+        unless the last question reached that end and all its blocks were identical."""
         held, verdict = self._held_range(), finding.verdict
         if verdict is Verdict.GOOD and who.end:
             if not held.min_offset <= who.end <= held.max_offset:
@@ -564,7 +566,7 @@ class SlaveGreeting:
     def receive(self, data: bytes) -> bytes:
         """Return the bytes to send; b"" while there are too few bytes, and at the end.
 
-        HandshakeError when they are not a greeting. A ComparisonError of `compare` is passed on.
+        Raise HandshakeError when they are not a greeting. A ComparisonError of `compare` is passed on.
         """
         self._rest += data
         reply = b""
@@ -628,6 +630,6 @@ class HandshakeMode(Enum):
 
 
 def handshake_mode(config: MessageStoreConfig) -> HandshakeMode:
-    """Return the mode that `config` sets; values that a boolean key treats as false mean NEVER."""
+    """Return the mode that `config` sets; all values other than auto and true mean NEVER."""
     text = str(config.haHandshakeEnable).strip().lower()
     return next((mode for mode in HandshakeMode if mode.value == text), HandshakeMode.NEVER)

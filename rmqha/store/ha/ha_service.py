@@ -53,7 +53,8 @@ _MASTER_FLUSH_OFFSET_UNKNOWN = -1
 
 
 def runtime_info(ha_service: HAService, master_put_where: int) -> HARuntimeInfo:
-    """Return the state of a slave's connection to its master, or of a master's serving slaves, by connection."""
+    """Return, on a slave, the state of its connection to the master; on a master, that of each connection to a
+    slave."""
     if ha_service.role.is_slave:
         return HARuntimeInfo(master=False, haClientRuntimeInfo=_client_info(ha_service))
     connections = [_connection_info(ha_service, connection, master_put_where)
@@ -100,12 +101,13 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
     `haSlaveSilenceMs_<ip:port>`, `haClientSilenceMs`: the time since the peer last sent anything.
     `haSlaveRetransmits_<ip:port>`, `haClientRetransmits`: how often in a row the kernel has resent the same bytes.
     `haClientAddress`: the slave's end of its connection, as its master sees it when there is no proxy in between.
-    `haRefusedSlave_<ip>_<offset>` = the offset, the master's lowest and highest; with a handshake also the offset up to
-    which both logs are identical, if the slave has found it.
-    On a slave: haMasterAddress, haClientState and haClientLastError; when it has diverged (haClientState is DIVERGED
-    then) also haDivergedOffset, haDivergedReason and haDivergedCount, the number of records that did not fit into their
-    queue; and the results of its checks: haVerified..., haVerifyFail..., haScrub..., see `_add_checks`.
-    `haCutOff` = where its log was truncated to rejoin, where it had ended, the file that contains the truncated bytes.
+    `haRefusedSlave_<ip>_<offset>` = the refused offset, and the lowest and the highest offset that the master holds;
+    after a handshake also the offset up to which both logs are identical, if the slave has found it. On a slave:
+    haMasterAddress, haClientState, haClientLastError, and the results of the slave's checks (haVerified...,
+    haVerifyFail..., haScrub..., see `_add_checks`). If it has diverged (haClientState is then DIVERGED):
+    haDivergedOffset, haDivergedReason, and haDivergedCount, which is the number of records that did not fit into their
+    queue. `haCutOff` = where its log was truncated to rejoin, where it had ended, the file that contains the truncated
+    bytes.
     """
     highest = ha_service.replicated_log.get_max_phy_offset()
     stats["haConnectionCount"] = str(ha_service.connection_count.get())
@@ -142,9 +144,9 @@ def build_running_stats(ha_service: HAService, stats: dict[str, str]) -> None:
 
 
 def _add_checks(ha_service: HAService, stats: dict[str, str]) -> None:
-    """Add a slave's checks: of records before they were acknowledged, and of its log against its master's.
+    """Add the results of a slave's two checks: it verifies records before it acknowledges them, and compares the logs.
 
-    `haScrubUnscrubbedMs`: age of the oldest byte that is due, see ScrubState. `haScrubFirstDifference`,
+    `haScrubUnscrubbedMs`: age of the oldest byte that is due for comparison, see ScrubState. `haScrubFirstDifference`,
     `haScrubFirstReason` and `haScrubDamaged` (copies that fail their checks, by side: `master:1,slave:2`) are added
     only if there is a difference, `haScrubLastError` only if the master can't be queried.
     """
@@ -198,7 +200,7 @@ class RefusedSlave:
     master_min_offset: int
     master_max_offset: int
     refused_at_ns: int  # monotonic
-    # commit log offset, for a slave that has diverged and could find it; -1: not known
+    # The log offset up to which both logs are identical, if the slave has found it; -1: not known.
     same_up_to: int = -1
 
 
@@ -274,7 +276,8 @@ class HAService:
         self.group_transfer_service.put_request(request)
 
     def on_appended(self) -> None:
-        """Handle growth of the log by a put: on a SYNC_MASTER this thread sends it, at the end of its round.
+        """Handle a put's growth of the log. On a SYNC_MASTER, the calling thread sends the new bytes, at the end of its
+        round. In other roles, wake the writing threads.
 
         Differs: on a SYNC_MASTER the thread of a put sends its bytes to slaves. Java wakes the writing threads, and
         only for puts that wait for a slave.
@@ -295,8 +298,8 @@ class HAService:
     def send_appended(self, offset: int, appended: bytes) -> None:
         """Do what `on_appended` does, but send now instead of at the end of the round.
 
-        For a round that serves one connection, where a later end of the round would gather nothing more. `appended`:
-        the bytes that were just appended at `offset`.
+        For a round that serves only one connection: waiting for its end would gather no puts of other connections.
+        `appended`: the bytes that were just appended at `offset`.
         """
         all_sent = self.role.is_sync_master
         if all_sent:
@@ -306,8 +309,8 @@ class HAService:
             self.wait_notify_object.wakeup_all()
 
     def why_no_puts(self) -> str | None:
-        """Return, as a text for producers, why this broker's role refuses puts; None if it does not. Here it never
-        does. If a controller or another program assigns the role, it may: AutoSwitchHAService overrides this method."""
+        """Return, as a text for producers, why this broker's role refuses puts; None if it does not. In this class it
+        never does. A role that a controller assigns may refuse puts: AutoSwitchHAService overrides this method."""
         return None
 
     def slave_count(self) -> int:
@@ -330,8 +333,8 @@ class HAService:
         return self.ack_rule.any_slave_will_do() and not self.group_transfer_service.waits_for_several
 
     def start_scrubbing(self) -> None:
-        """Start comparing this log with the master's, once a frame of the master has continued it at the right
-        offset."""
+        """Start comparing this log with the master's. HAClient calls it at the master's first frame that begins at this
+        log's end."""
         self.scrub_service.start()
 
     def put_group_connection_state_request(self, request: HAConnectionStateNotificationRequest) -> None:
@@ -339,8 +342,8 @@ class HAService:
         service = self.ha_connection_state_notification_service
         with self._lock:
             if not self._stopped:
-                # Differs: the thread of connection states starts with the first request for one; 5.1.4 runs it in every
-                # broker, but most never need it.
+                # Differs: the thread that watches connection states starts with the first request; 5.1.4 runs it in
+                # every broker, but most brokers never need it.
                 service.start()
                 service.set_request(request)
                 return
@@ -363,7 +366,7 @@ class HAService:
         if not connection.is_named:
             return
         connections = self.connection_list
-        # It has been closed meanwhile, and the slave may already have reconnected.
+        # If this connection was closed meanwhile, the slave may already have a newer one, which must stay open.
         if connection not in connections:
             return
         self._look_for_lost_bytes(connection)
@@ -497,17 +500,18 @@ class HAService:
 class AcceptSocketService(ServiceThread):
     """The thread that accepts slaves. It creates a HAConnection for each, and reads it up to a valid first report.
 
-    So a silent peer costs no thread, and at most MAX_WAITING of them cost a descriptor. A peer whose log is being
-    compared has a thread of its own, because checksums take time; there are at most MAX_COMPARING of these. Whichever
-    way this thread ends, it closes the port; `on_failed` is called if it ends without having been stopped.
+    So a silent peer costs a descriptor but no thread, and at most MAX_WAITING such peers are kept. A peer whose log is
+    being compared has a thread of its own, because checksums take time; there are at most MAX_COMPARING of these.
+    Whichever way this thread ends, it closes the port; `on_failed` is called if it ends without having been stopped.
 
-    Like 4.9 it checks no identity: a slave of 4.9 that reconnects while its half-open connection still exists is served
-    twice, until housekeeping ends the old connection; but it counts only once.
+    Like 4.9, this thread checks no identity. So a 4.9 slave that reconnects while its half-open connection still exists
+    is served twice, until housekeeping ends the old connection. But that slave counts only once.
 
     Java: org.apache.rocketmq.store.ha.HAService$AcceptSocketService (4.9.8)
     """
 
-    max_failures = 10  # in a row, in about 5 s
+    # In a row. The pauses in between grow.
+    max_failures = 10
 
     def __init__(self, ha_service: HAService) -> None:
         super().__init__()
@@ -607,7 +611,7 @@ class AcceptSocketService(ServiceThread):
 
     def shutdown(self, interrupt: bool = False) -> None:
         super().shutdown(interrupt)
-        # The thread never ran, or it has closed them already.
+        # If the thread never ran, nothing else closes these two. Closing them twice does no harm.
         if self._server_socket is not None and self._waker is not None:
             self._server_socket.close()
             self._waker.close()
