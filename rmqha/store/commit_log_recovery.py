@@ -408,8 +408,8 @@ class CommitLogRecovery:
         dispatchers, which log a warning for each record that they have.
         """
         index_end = self._index_service.get_end_phy_offset()
-        # With multi dispatch, a record has units in several queues. Only one queue is checked here, so no record
-        # counts.
+        # With multi dispatch, a record has units in several queues, but only one queue is checked here. So all records
+        # are dispatched again.
         multi_dispatch = self._config.enableMultiDispatch
         queues: dict[tuple[bytes, int], ConsumeQueue] = {}
 

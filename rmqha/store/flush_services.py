@@ -121,8 +121,8 @@ class FlushCommitLogService(ServiceThread):
     whatever is in the files, but counts only the log below the checkpoint's flushed offset as safely on the disk.
 
     There is one exception to this rule, NotAskedError. It means that a file or folder could not be opened. So its fsync
-    was never attempted, and no error can be lost that a retry would not see. The flush is retried (`FlushShortage`),
-    but until then nothing counts as flushed either.
+    was never attempted, and Linux has reported no error for it that a retry would miss. The flush is retried
+    (`FlushShortage`), but until then nothing counts as flushed either.
 
     Flushes run one at a time, under `_flushing`: if a file had two concurrent fsyncs, perhaps only one of them would
     get the error, and the other would count the lost bytes as flushed.

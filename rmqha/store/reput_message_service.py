@@ -40,7 +40,7 @@ _GATHER_MS = 10
 # The same on a slave, where messages may gather longer: its dispatch wakes no held pull. Only PullRequestHoldService's
 # periodic check does.
 _SLAVE_GATHER_MS = 20
-# If the service's last wake-up was less than the gathering time plus this long ago, it expects more messages.
+# The service expects more messages if the time since its last wake-up is below the sum of the gathering time and this.
 _BUSY_NS = 3_000_000
 # Up to this many waiting bytes can be dispatched within milliseconds.
 _SOON_BYTES = 4 << 20

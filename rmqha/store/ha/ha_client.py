@@ -391,7 +391,7 @@ class HAClient(ServiceThread):
                 "the truncated bytes to a file" if same_up_to >= 0 else
                 "no record at the log's end is also in the master's log: set it up from scratch")
         self.ha_service.divergence.log_differs(
-            same_up_to if same_up_to >= 0 else end, f"the slave's log ends at {end}, the master holds {held}: {what}")
+            same_up_to if same_up_to >= 0 else end, f"{what} (the slave's log ends at {end}, the master holds {held})")
         raise ReplicationError(f"this slave can't follow the master {master_address}: SLAVE: {end} MASTER: "
                                f"{held}. The master holds other bytes before the slave's end, or none: this store "
                                f"belongs to another master, or took messages on its own; {what}",

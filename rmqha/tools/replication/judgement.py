@@ -277,7 +277,7 @@ def _judge_own_word(case: Case, view: SlaveView) -> bool:
 
 def diverged_text(table: dict[str, str]) -> str:
     """Return the offset from which a slave's log or queues differ from its master's, and the evidence."""
-    return f"from offset {table.get('haDivergedOffset', '?')} on: {table.get('haDivergedReason', '')}"
+    return f"diverged at offset {table.get('haDivergedOffset', '?')}: {table.get('haDivergedReason', '')}"
 
 
 def _judge_address(case: Case, view: SlaveView) -> bool:
