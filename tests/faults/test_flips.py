@@ -251,11 +251,11 @@ def test_damage_is_reported_on_both_sides_and_to_senders(tmp_path, caplog):
         wait_until(lambda: "failed its checks every time" in caplog.text, WAIT_MS, "the master's report")
         lines = [line for line in caplog.text.splitlines() if place in line]
         assert "The record is fetched again" in lines[0] and any("arrived damaged again" in line for line in lines[1:])
-        assert f"sent it a record at {record.offset} that failed its checks" in caplog.text
+        wait_until(lambda: f"sent it a record at {record.offset} that failed its checks" in caplog.text, WAIT_MS)
         stores.relay.flip = None
         stores.settle()
         assert divergence.found is None
-        assert f"the record at {record.offset}, which had failed its checks, was " in caplog.text
+        wait_until(lambda: f"the record at {record.offset}, which had failed its checks, was " in caplog.text, WAIT_MS)
         stores.nudged_until(lambda: status(stores.pending[-1]) is PutMessageStatus.PUT_OK
                             if stores.pending else stores.put(100), "a message is acknowledged")
 

@@ -107,7 +107,7 @@ def test_diverged_slave_is_refused_with_the_offsets_on_both_sides(caplog):
         (refused,) = master.ha_service.refused_slaves()
         assert refused.slave_offset == 10_000
         assert re.search(r"SLAVE: 10000 MASTER: 0 to 20000\. The master holds other bytes", client.last_error)
-        assert "SLAVE: 10000 MASTER: 0 to 20000. The master holds other bytes" in caplog.text
+        wait_until(lambda: "SLAVE: 10000 MASTER: 0 to 20000. The master holds other bytes" in caplog.text)
         assert master.ha_service.push2_slave_max_offset.get() == 0
         assert slave.log() == before
 
@@ -138,7 +138,7 @@ def test_master_that_refuses_the_greeting_is_followed_without_it(caplog):
     with running(master, slave):
         follow(slave, master)
         wait_until(lambda: slave.log() == master.log(), 60_000)
-    assert "following it without" in caplog.text
+    wait_until(lambda: "following it without" in caplog.text)
 
 
 def test_master_of_rocketmq_gets_a_report_of_minus_one_and_then_normal_reports(monkeypatch):
