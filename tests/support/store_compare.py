@@ -146,15 +146,20 @@ def log_end(folder: Path) -> int:
 
 
 def _end_in_file(data: bytes) -> int:
+    end = max((at + total for at, total in _places(data)), default=0)
+    is_closed = end + 8 <= len(data) and struct.unpack_from(">I", data, end + 4)[0] == BLANK_MAGIC
+    return len(data) if is_closed else end
+
+
+def _places(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield (offset, size) of each record of one file, as far as they have a size and the magic code."""
     at = 0
     while at + 8 <= len(data):
         total, magic = struct.unpack_from(">II", data, at)
-        if magic == BLANK_MAGIC:
-            return len(data)
         if magic != MESSAGE_MAGIC or total <= 0 or at + total > len(data):
-            return at
+            return
+        yield at, total
         at += total
-    return at
 
 
 def records_in(data: bytes) -> Iterator[Record]:
@@ -181,13 +186,11 @@ def erase_torn_record(master: Path, slave: Path) -> int | None:
     The slave then reports the record's end, and never receives the missing bytes. An operator erases the record, and
     the slave requests it again. Any other difference is left for the comparison of the logs to find.
     """
-    at, found = None, b""
-    for start, file in segments(slave).items():
-        for offset, data in _raw_records(file.read_bytes()):
-            at, found = start + offset, data
-    if at is None:
+    at, size = max(((start + offset, size) for start, file in segments(slave).items()
+                    for offset, size in _places(file.read_bytes())), default=(0, 0))
+    if not size:
         return None
-    sent = read_range(master, at, at + len(found))
+    found, sent = (read_range(log, at, at + size) for log in (slave, master))
     received = len(found.rstrip(b"\0"))
     if found == sent or len(sent) != len(found) or received < _properties_begin(sent) or not sent.startswith(
             found[:received]):
@@ -195,19 +198,8 @@ def erase_torn_record(master: Path, slave: Path) -> int | None:
     start, file = max((start, file) for start, file in segments(slave).items() if start <= at)
     with open(file, "r+b") as log:
         log.seek(at - start)
-        log.write(bytes(len(found)))
+        log.write(bytes(size))
     return at
-
-
-def _raw_records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, bytes) of each record of one file that has its size and magic code."""
-    at = 0
-    while at + 8 <= len(data):
-        total, magic = struct.unpack_from(">II", data, at)
-        if magic != MESSAGE_MAGIC or total <= 0 or at + total > len(data):
-            return
-        yield at, data[at:at + total]
-        at += total
 
 
 def _properties_begin(record: bytes) -> int:

@@ -32,6 +32,7 @@ _TODO = {
     "STANDS_STILL": "check the network link, firewall and disk between them; see both brokers' store.log",
     "SILENT": "check the network link, the firewall and the load of both hosts; see both brokers' store.log",
     "APPEND_FAILED": "check its disk and its store.log",
+    "OFFSET_REFUSED": COMPARE_TODO,
     "DIVERGED": "rmqha ha rejoin, if the reason names it; if its queues differ, stop it, run rmqha store rebuild ROOT "
                 f"--apply --force, and start it; otherwise {COMPARE_TODO}",
     "AHEAD": COMPARE_TODO,

@@ -413,6 +413,11 @@ def test_refused_slave_has_one_remedy(monkeypatch, offsets, remedy):
     assert len(found) == 1 and remedy in found[0]
 
 
+def test_slave_that_reports_its_refusal_itself_has_a_remedy(monkeypatch):
+    (finding,) = [each for each in examined(monkeypatch, scrubbed(state="OFFSET_REFUSED")) if each[0] == "ERROR"]
+    assert finding[2].startswith("stop both, compare them with rmqha store diff")
+
+
 def test_top_and_console_show_differences():
     faults = all_faults(view_of(scrubbed(**DIFFERS)))
     assert [(each.status, each.text.partition(":10911")[0]) for each in faults] == [
