@@ -148,6 +148,9 @@ CASES = [
     ),
     case(
         "writePerm",
+        # A deletion changes the data version and does not register. The next registration would, and would undo the
+        # wipe: updateTopic registers now.
+        "updateTopic -n {n} -b {b} -t Empty -r 1 -w 1",
         "wipeWritePerm -n {n} -b {name}",
         "topicRoute -n {n} -t Orders",
         "addWritePerm -n {n} -b {name}",
@@ -311,12 +314,12 @@ OF_MANY_BROKERS = [
         Command("topicRoute -n {n} -t Made{own} -l", until=" 4    \n.* 4    \n-"),
         "updateTopicPerm -n {n} -b {b2} -t Made{own} -p 6",
         "updateTopicPerm -n {n} -b {b3} -t Made{own} -p 6",
-        "deleteTopic -n {n} -c {c} -t Made{own}",
-        "topicRoute -n {n} -t Made{own}",
-        Command("updateBrokerConfig -n {n} -c {c} -k flushDelayOffsetInterval -v 9000", sort=True),
         "wipeWritePerm -n {n} -b broker-b",
         "topicRoute -n {n} -t Orders -l",
         "addWritePerm -n {n} -b broker-b",
+        "deleteTopic -n {n} -c {c} -t Made{own}",
+        "topicRoute -n {n} -t Made{own}",
+        Command("updateBrokerConfig -n {n} -c {c} -k flushDelayOffsetInterval -v 9000", sort=True),
         "cleanExpiredCQ -n {n} -c {c}",
         "cleanUnusedTopic -n {n} -c {c}",
         "deleteExpiredCommitLog -n {n}",
