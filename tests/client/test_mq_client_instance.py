@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 
 from rmqha.client.client_config import ClientConfig
+from rmqha.client.consumer.allocate_message_queue_strategy import AllocateMessageQueueAveragely
 from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
@@ -15,14 +16,14 @@ from rmqha.client.impl.client_routes import (
     topic_route_data_is_change,
 )
 from rmqha.client.impl.consumer.default_lite_pull_consumer_impl import DefaultLitePullConsumerImpl
-from rmqha.client.impl.consumer.rebalance import RebalanceLitePullImpl, RebalancePushImpl
+from rmqha.client.impl.consumer.rebalance import RebalanceLitePullImpl, RebalancePullImpl, RebalancePushImpl
 from rmqha.client.impl.mq_client_manager import MQClientManager, make_client_instance
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.producer_config import ProducerConfig
 from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.topic_route_data import BrokerData, QueueData, TopicRouteData
-from rmqha.common.subscriptions import ConsumeFromWhere
+from rmqha.common.subscriptions import ConsumeFromWhere, MessageModel, build_subscription_data
 from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from tests.support.wait import wait_until
@@ -293,6 +294,21 @@ def test_only_not_found_means_no_offset(code):
     expected = -1 if code == response_code.QUERY_NOT_FOUND else -2
     assert store.read_offset(REMOTE_STORE_MQ, ReadOffsetType.READ_FROM_STORE) == expected
     assert store.read_offset(REMOTE_STORE_MQ, ReadOffsetType.MEMORY_FIRST_THEN_STORE) == expected
+
+
+def test_pull_consumer_never_sees_a_part_of_a_new_share():
+    rebalance = RebalancePullImpl(DefaultMQPullConsumer("readers", "127.0.0.1:1"))
+    queues = {MessageQueue("T", "broker-a", number) for number in range(4)}
+    seen = []
+    rebalance.offset_store = SimpleNamespace(remove_offset=lambda _mq: seen.append(rebalance.share("T")))
+    rebalance.consumer_group, rebalance.message_model = "readers", MessageModel.CLUSTERING
+    rebalance.allocate_message_queue_strategy = AllocateMessageQueueAveragely()
+    rebalance.mq_client_factory = SimpleNamespace(
+        client_id="me", routes=SimpleNamespace(find_consumer_id_list=lambda _topic, _group: ["me"]))
+    rebalance.put_subscription("T", build_subscription_data("T", "*"))
+    rebalance.update_topic_subscribe_info("T", queues)
+    rebalance.do_rebalance()
+    assert seen == [set()] * 4 and rebalance.share("T") == queues
 
 
 @pytest.mark.parametrize("kind", [RebalancePushImpl, RebalanceLitePullImpl])

@@ -40,12 +40,12 @@ def single(kind: str) -> list:
 
 
 # Java's mqadmin, one JVM per command. A JVM that starts on a busy machine may not see within its own timeout an answer
-# that arrived in time. Such a run says nothing about the servers, so it is repeated; a server that never answers makes
-# all runs fail.
+# that arrived in time, or a connection. Such a run says nothing about the servers, so it is repeated; a server that
+# never answers makes all runs fail.
 
 _MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
-_TIMED_OUT = "RemotingTimeoutException"
-_ATTEMPTS = 3
+_TIMED_OUT = ("RemotingTimeoutException", "RemotingConnectException")
+_JVM_ATTEMPTS = 6
 
 
 class JavaMqadmin:
@@ -63,11 +63,14 @@ class JavaMqadmin:
 
     def run(self, *args: str) -> subprocess.CompletedProcess:
         """Run it and return its result: code, stdout, stderr."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(_JVM_ATTEMPTS):
             done = subprocess.run([*self.command, *args], capture_output=True, text=True, timeout=600, check=False,
                                   env=self.env)
-            if _TIMED_OUT not in done.stdout + done.stderr:
+            if not _has_timed_out(done.stdout + done.stderr):
                 break
+        if not done.stdout:
+            # pytest shows it if the test fails
+            print(f"mqadmin {' '.join(args)}: {done.stderr}")
         return done
 
     def output(self, *args: str) -> str:
@@ -75,13 +78,17 @@ class JavaMqadmin:
         return self.run(*args).stdout
 
 
+def _has_timed_out(printed: str) -> bool:
+    return any(error in printed for error in _TIMED_OUT)
+
+
 def start_endless(tool: ServerProcess, wait_up: Callable[[], object],
                   wait_gone: Callable[[], object] = lambda: None) -> None:
     """Start a command of Java's tool that runs until it is killed, and wait until it is up."""
-    for attempt in range(1, _ATTEMPTS + 1):
+    for attempt in range(1, _JVM_ATTEMPTS + 1):
         tool.launch()
         wait_up()
-        if attempt == _ATTEMPTS or _TIMED_OUT not in tool.output():
+        if attempt == _JVM_ATTEMPTS or not _has_timed_out(tool.output()):
             break
         tool.kill()
         wait_gone()

@@ -34,6 +34,8 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
     Java: org.apache.rocketmq.client.impl.consumer.DefaultMQPullConsumerImpl (4.9.8)
     """
 
+    rebalance_impl: RebalancePullImpl
+
     def __init__(self, config: PullConsumerConfig, find_client: FindInstance) -> None:
         super().__init__(config, find_client)
         self.config: PullConsumerConfig = config
@@ -78,7 +80,7 @@ class DefaultMQPullConsumerImpl(ConsumerImpl):
     def fetch_message_queues_in_balance(self, topic: str) -> set[MessageQueue]:
         """Return this consumer's share."""
         self._is_running()
-        return {mq for mq in list(self.rebalance_impl.process_queue_table) if mq.topic == topic}
+        return self.rebalance_impl.share(topic)
 
     def fetch_consume_offset(self, mq: MessageQueue, from_store: bool) -> int:
         """Return the group's next offset; MQClientException if the broker does not answer."""

@@ -350,11 +350,19 @@ class RebalancePullImpl(RebalanceImpl):
     def __init__(self, config: PullConsumerConfig | LitePullConsumerConfig) -> None:
         super().__init__()
         self._listening = config
+        # By topic, as of the last change. `process_queue_table` gets the queues of a new share one after the other
+        self._shares: dict[str, set[MessageQueue]] = {}
+
+    def share(self, topic: str) -> set[MessageQueue]:
+        """Return this consumer's queues of a topic."""
+        # Differs: the user of a pull consumer never sees a part of a new share; 4.9.8 returns the queues taken so far
+        return {queue for queue in self._shares.get(topic, ()) if queue in self.process_queue_table}
 
     def message_queue_changed(
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
-        """Notify the user's listener."""
+        """Publish the new share, and notify the user's listener."""
+        self._shares[topic] = mq_divided
         listener = self._listening.message_queue_listener
         if listener is None:
             return
