@@ -297,7 +297,10 @@ def test_only_not_found_means_no_offset(code):
 
 
 def test_pull_consumer_never_sees_a_part_of_a_new_share():
-    rebalance = RebalancePullImpl(DefaultMQPullConsumer("readers", "127.0.0.1:1"))
+    consumer = DefaultMQPullConsumer("readers", "127.0.0.1:1")
+    # a listener that changes the set that it gets
+    consumer.message_queue_listener = SimpleNamespace(message_queue_changed=lambda _topic, _all, share: share.clear())
+    rebalance = RebalancePullImpl(consumer)
     queues = {MessageQueue("T", "broker-a", number) for number in range(4)}
     seen = []
     rebalance.offset_store = SimpleNamespace(remove_offset=lambda _mq: seen.append(rebalance.share("T")))

@@ -148,8 +148,8 @@ CASES = [
     ),
     case(
         "writePerm",
-        # A deletion changes the data version and does not register. The next registration would, and would undo the
-        # wipe: updateTopic registers now.
+        # A deletion in an earlier case raises the data version without registering it. The registration within the next
+        # 30 s would then restore the wiped permission. updateTopic registers the version now.
         "updateTopic -n {n} -b {b} -t Empty -r 1 -w 1",
         "wipeWritePerm -n {n} -b {name}",
         "topicRoute -n {n} -t Orders",

@@ -351,7 +351,7 @@ class RebalancePullImpl(RebalanceImpl):
         super().__init__()
         self._listening = config
         # By topic, as of the last change. `process_queue_table` gets the queues of a new share one after the other
-        self._shares: dict[str, set[MessageQueue]] = {}
+        self._shares: dict[str, frozenset[MessageQueue]] = {}
 
     def share(self, topic: str) -> set[MessageQueue]:
         """Return this consumer's queues of a topic."""
@@ -362,7 +362,8 @@ class RebalancePullImpl(RebalanceImpl):
         self, topic: str, mq_all: set[MessageQueue], mq_divided: set[MessageQueue]
     ) -> None:
         """Publish the new share, and notify the user's listener."""
-        self._shares[topic] = mq_divided
+        # A copy, because the listener gets the set itself
+        self._shares[topic] = frozenset(mq_divided)
         listener = self._listening.message_queue_listener
         if listener is None:
             return
