@@ -11,6 +11,7 @@ from rmqha.client.consumer.default_mq_push_consumer import DefaultMQPushConsumer
 from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus, MessageListenerConcurrently
 from rmqha.client.exception import MQBrokerException, MQClientException, RequestTimeoutException
 from rmqha.client.hooks import LocalTransactionState, TransactionListener
+from rmqha.client.impl.consumer import rebalance
 from rmqha.client.impl.mq_client_manager import MQClientManager
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.producer.request_response_future import RequestCallback, select_message_queue_by_hash
@@ -154,16 +155,33 @@ def test_tags_select_messages(servers, producer, expression, expected, make_topi
 def test_message_to_reconsume_later_arrives_again_with_its_topic(servers, producer, make_topic):
     topic, seen = make_topic("Later"), Seen(fail_once=[b"3", b"7"])
     send_many(producer, topic, 10, tags="t")
-    with consuming(servers, servers.unique("g"), topic, seen, "t") as consumer:
+    with consuming(servers, servers.unique("g"), topic, seen, "t"):
         wait_until(lambda: len(seen.messages) >= 8, 60_000, "the first eight")
-        factory = consumer.default_mq_push_consumer_impl.mq_client_factory
-        # So that the test need not wait for the next periodic update.
-        factory.routes.update_topic_route_info_of_all()
-        factory.rebalance_immediately()
         wait_until(lambda: len(seen.messages) >= 10, 60_000, "the two again")
     assert seen.bodies == once(10)
     again = {msg.body: msg for msg in seen.messages if msg.reconsume_times}
     assert set(again) == {b"3", b"7"} and {msg.topic for msg in again.values()} == {topic}
+
+
+def test_new_group_knows_its_retry_topic_after_its_first_heartbeat(servers, make_topic):
+    group = servers.unique("g")
+    with consuming(servers, group, make_topic("Retried"), Seen()) as consumer:
+        queues = consumer.default_mq_push_consumer_impl.rebalance_impl.topic_subscribe_info_table[f"%RETRY%{group}"]
+        assert {queue.brokerName for queue in queues} == {"broker-a", "broker-b"}
+
+
+def test_topic_created_after_the_consumer_is_consumed_once_a_poll_brings_its_route(
+        servers, producer, monkeypatch):
+    # No other rebalance within the test, except when the group changes, which happens before the topic exists.
+    monkeypatch.setattr(rebalance, "WAIT_INTERVAL_MS", 600_000)
+    topic, seen = servers.unique("LaterTopic"), Seen()
+    with consuming(servers, servers.unique("g"), topic, seen, poll_name_server_interval=200) as consumer:
+        taken = consumer.default_mq_push_consumer_impl.rebalance_impl.process_queue_table
+        wait_until(lambda: len(taken) == 2, 60_000, "the retry queues, taken by a rebalance")
+        producer.admin.create_topic("TBW102", topic, 4)
+        wait_until(lambda: _queues(producer, topic) == 8, 60_000, "the queues on each broker")
+        send_many(producer, topic, 10)
+        wait_until(lambda: seen.bodies == once(10), 60_000, "the messages")
 
 
 def test_exception_in_a_listener_means_reconsume_later(servers, producer, make_topic):
@@ -197,9 +215,6 @@ def test_ack_index_sends_the_rest_of_a_batch_back(servers, producer, make_topic)
         wait_until(lambda: seen.messages, 60_000)
         impl = consumer.default_mq_push_consumer_impl
         wait_until(lambda: 4 in impl.offset_store.clone_offset_table(topic).values(), 60_000, "the batch to be done")
-        factory = impl.mq_client_factory
-        factory.routes.update_topic_route_info_of_all()
-        factory.rebalance_immediately()
         wait_until(lambda: len(seen.messages) >= 7, 60_000, "the other three again")
     assert sizes[0] == 4
 

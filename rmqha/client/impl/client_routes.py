@@ -179,21 +179,26 @@ class ClientRoutes:
         self.broker_version_table: dict[str, dict[str, int]] = {}
         self._lock_namesrv = threading.Lock()
 
-    def update_topic_route_info_of_all(self) -> None:
-        """Ask for the routes of all topics that this client's producers send to or its consumers consume."""
+    def update_topic_route_info_of_all(self) -> bool:
+        """Ask for the routes of all topics that this client's producers send to or its consumers consume.
+
+        Return True if one of them changed.
+        """
         topics: set[str] = set()
+        changed = False
         for consumer in list(self._consumer_table.values()):
             topics.update(subscription.topic for subscription in consumer.subscriptions())
         for producer in list(self._producer_table.values()):
             topics.update(producer.get_publish_topic_list())
         for topic in sorted(topics):
             try:
-                self.update_topic_route_info_from_name_server(topic)
+                changed |= self.update_topic_route_info_from_name_server(topic)
             except RemotingException as error:
                 # Already logged where it was raised. The next topic may succeed
                 log.debug("route of %s not updated: %s", topic, error)
             except Exception:
                 log.exception("route of %s not updated", topic)
+        return changed
 
     def clean_offline_broker(self) -> None:
         """Remove the addresses that no route names any more."""

@@ -190,10 +190,16 @@ class MQClientInstance:
 
     def _start_scheduled_task(self) -> None:
         config, every = self.client_config, self.scheduled_executor_service.schedule_at_fixed_rate
-        every(self.routes.update_topic_route_info_of_all, 10, config.poll_name_server_interval)
+        every(self._poll_name_server, 10, config.poll_name_server_interval)
         every(self._heartbeat_task, 1_000, config.heartbeat_broker_interval)
         every(self.persist_all_consumer_offset, 10_000, config.persist_consumer_offset_interval)
         self.consumer_stats_manager.start(self.scheduled_executor_service)
+
+    def _poll_name_server(self) -> None:
+        # Differs: consumers rebalance at once when a poll brings another route; 4.9.8 waits for the next rebalance, up
+        # to 20 s. Before the first heartbeat, brokers do not know the group, and its start rebalances anyway.
+        if self.routes.update_topic_route_info_of_all() and self._heartbeat_times:
+            self.rebalance_immediately()
 
     def _heartbeat_task(self) -> None:
         self.routes.clean_offline_broker()

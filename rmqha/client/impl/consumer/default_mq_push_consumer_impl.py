@@ -361,6 +361,11 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
             self.mq_client_factory.routes.update_topic_route_info_from_name_server(topic)
         self.mq_client_factory.check_client_in_broker()
         self.mq_client_factory.send_heartbeat_to_all_broker_with_lock()
+        # Differs: a new group knows its retry topic, which its first heartbeat creates on each broker, at once; 4.9.8
+        # waits for the next poll and rebalance, up to 50 s, and redelivers nothing before.
+        if self.message_model() is MessageModel.CLUSTERING:
+            self.mq_client_factory.routes.update_topic_route_info_from_name_server(
+                mix_all.get_retry_topic(self.group_name()))
         self.mq_client_factory.rebalance_immediately()
 
     def _start(self) -> None:
