@@ -59,10 +59,13 @@ def count_valid_units(buffer: bytes | memoryview) -> int:
 def count_sure_units(buffer: bytes | memoryview, phy_offset: int) -> int:
     """Return the number of units before the first one that is invalid, or whose record is at or after `phy_offset`.
 
-    It is a bisection that begins at the front. The counted units are on the disk; of those after them any sector may be
-    missing. If the first bytes of a unit's offset are missing, they read as zeros, and the small offset makes the unit
-    look like one of the counted ones. But then the unit before it is missing, or it is itself the last one counted. In
-    doubt, return 0.
+    The search is a bisection that begins at the front. The counted units are on the disk; after them, any sector may be
+    missing. A unit that begins in the last bytes of a missing sector loses the first bytes of its offset. They read as
+    zeros, and the small offset makes the unit look like a counted one. The search may end at such a unit:
+
+    - If the unit before it, in the same sector, is missing too, return 0.
+    - Otherwise it is the first unit that was not flushed. It is counted as the last one, and the caller checks its
+      record (`ConsumeQueueRecovery._is_mine`).
     """
     def is_unsure(number: int) -> bool:
         offset, size, _ = CQ_UNIT.unpack_from(buffer, number * CQ_STORE_UNIT_SIZE)

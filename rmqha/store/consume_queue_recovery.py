@@ -44,7 +44,7 @@ log = logging.getLogger("RocketmqStore")
 
 # Recovery reads at least this many of the last files.
 _FILES_LOOKED_AT = 3
-# The last of the units that are certainly on the disk; only these are checked one by one.
+# Of the units that are certainly on the disk, only this many, the last ones, are checked one by one.
 _UNITS_LOOKED_AT = 4096
 # Beyond any offset of the log.
 _NO_LIMIT = 1 << 63

@@ -507,7 +507,8 @@ class DefaultMessageStore:
         if not self.commit_log.append_data(start_offset, data, data_start, data_length):
             log.error("appendToPhyQueue failed %s %s: %s", start_offset, data_length, self.commit_log.append_failure)
             return False
-        # After the report to the master, which is sent within the round.
+        # Wake the followers only after the report to the master: the report is sent within the round, the wake-ups come
+        # at its end.
         if not at_round_end(WAKE, self.on_appended):
             self.on_appended()
         return True

@@ -37,8 +37,8 @@ _ZERO_STEP = 1 << 20
 _WRITE_FROM = 64 << 10
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_MAP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# For files with a MapKeeper, in bytes: the first reservation of disk space, and the amount of data from which the
-# kernel may read ahead.
+# For files with a MapKeeper, in bytes: the first reservation of disk space, and the amount of data that a file must
+# have before the kernel may read ahead in it.
 _FIRST_RESERVE = OS_PAGE_SIZE
 _READ_AHEAD_FROM = 1 << 20
 _OPEN_ATTEMPTS = 10
@@ -91,7 +91,8 @@ class MappedFile(ReferenceResource):
         self._allocation_unit = allocation_unit
         # Bytes reserved on disk. Written by the appending thread.
         self._allocated_to = file_size if allocation_unit == 0 else 0
-        # The folders whose new names are not on the disk yet, the file's own folder first. Emptied by the first flush.
+        # The folders with new entries (files or folders) that are not on the disk yet, the file's own folder first.
+        # Emptied by the first flush.
         self._folders_to_sync = [] if is_there else _folders_that_change(file_name)
         self._fd = -1
         self._map_keeper = map_keeper
@@ -170,7 +171,7 @@ class MappedFile(ReferenceResource):
 
     def _map_of(self, fd: int) -> mmap.mmap:
         mapped = mmap.mmap(fd, self.file_size)
-        # The first access to a file that is nearly all hole must not fill memory with the zeros after it.
+        # No read-ahead in a file that is nearly all hole: it would fill memory with pages of zeros.
         if self._map_keeper is not None and not (self._map_keeper.reads_ahead
                                                  and self.wrote_position >= _READ_AHEAD_FROM):
             mapped.madvise(mmap.MADV_RANDOM)

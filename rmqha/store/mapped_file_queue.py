@@ -180,7 +180,7 @@ class MappedFileQueue:
         return True
 
     def take_files(self, first: int, mtimes: list[int], end: int) -> None:
-        """Open the files by what the last stop noted about them (QueueEnd in store_marks), instead of `load`.
+        """Open the files as the last clean shutdown noted them (QueueEnd in store_marks). Called instead of `load`.
 
         They begin at offset `first`, were last changed at `mtimes`, and their data, all on the disk, ends at `end`.
         Raise WrongQueueEndsError if a file was changed since.
@@ -322,7 +322,7 @@ class MappedFileQueue:
         return len(deleted)
 
     def delete_expired_file_by_offset(self, offset: int, unit_size: int) -> int:
-        """Delete files of units, oldest first, whose last unit refers to a record below `offset`; return their number.
+        """Delete, oldest first, the files whose last unit refers to a record below `offset`; return their number.
 
         The last file is never deleted.
         """

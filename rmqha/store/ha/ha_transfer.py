@@ -50,7 +50,8 @@ READ_MAX_BUFFER_SIZE = 4 * 1024 * 1024
 MAX_BODY_SIZE = READ_MAX_BUFFER_SIZE - HEADER.size
 # Bytes of a decoder's buffer before its view, for the beginning of a record.
 ROOM_IN_FRONT = 64 * 1024
-# Smallest body for which places are predicted: a scatter read takes two places per frame, and 1,024 at most.
+# Smallest body for which places are predicted. Each frame takes two buffers, one of them for the body, and one scatter
+# read may have at most 1,024 buffers (IOV_MAX): with smaller bodies, a read could need more.
 _MIN_FORESEEN = 4096
 
 

@@ -61,7 +61,8 @@ _SELECT_MS = 1000
 _CONNECT_TIMEOUT_MS = 5000
 # Bytes of one read.
 _RECEIVE_SIZE = 1024 * 1024
-# After a read of at least this many bytes, the next read goes to the places where a stream of frames needs its parts.
+# After a read of at least this many bytes, more frames of the same size are probably on the way: the next read is a
+# scatter read into the places that the decoder predicts for their headers and bodies.
 _STREAM_SIZE = 256 * 1024
 # The wait for the greeting of a master that knows the handshake.
 _HELLO_WAIT_MS = 2000
