@@ -206,7 +206,8 @@ The second line of each meaning has up to three parts:
    memory has 4 KiB.
 2. **When a change takes effect**: *at run time*; *at the next start*, though the running server accepts the change;
    or *fixed*: the running server refuses it, so edit the file and restart.
-3. **The key's name elsewhere**, if it is not the same in RocketMQ 4.9 and 5.x (from the source of 4.9.8 and 5.3.3).
+3. **Where RocketMQ differs**: *rmqha only*, *not in 4.9*, *not in 5.x*, or the name that RocketMQ uses. Without this
+   part, 4.9 and 5.x have the key under the same name (from the source of 4.9.8 and 5.3.3).
 """
 SUBJECTS: tuple[tuple[str, str, str], ...] = (
     ("Identity and role of a broker", "", "broker(Name|ClusterName|Id|Role|IP.|Permission)"),

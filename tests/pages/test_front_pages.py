@@ -86,9 +86,9 @@ def test_testing(machine):
         blocks=dict.fromkeys(first_lines, run_as_test),
         before={'eval "$(rmqha up --wait --print-env --name tests)"': lambda walk: machine.run(". .venv/bin/activate")})
     walk.run()
-    assert [re.findall(r"\d+ passed", printed) for printed in walk.pasted] == [["1 passed"], ["1 passed"], [],
-                                                                               ["4 passed"]]
-    assert re.fullmatch(r"127\.0\.0\.1:\d+ 127\.0\.0\.1:\d+\n", walk.pasted[2])
+    assert [re.findall(r"\d+ passed", printed) for printed in walk.pasted] == [
+        ["1 passed"], ["2 passed"], ["1 passed"], [], ["4 passed"], ["1 passed"]]
+    assert re.fullmatch(r"127\.0\.0\.1:\d+ 127\.0\.0\.1:\d+\n", walk.pasted[3])
     shutil.copytree(machine.copy / "docs" / "examples" / "testing", machine.home / "shop")
     sample = machine.run("(cd ~/shop && python -m pytest -q)")
     assert "30 passed" in sample.output, sample.output

@@ -213,7 +213,7 @@ def test_examples_of_the_page_run(tmp_path):
         tested = block if "def test" in block else "def test_it():\n" + textwrap.indent(block, "    ")
         (tmp_path / f"test_{number}.py").write_text(tested, "utf-8")
     done = run_pytest(tmp_path, "-q")
-    assert len(blocks) == 4 and outcome(done) == "7 passed", done.stdout
+    assert len(blocks) == 6 and outcome(done) == "10 passed", done.stdout
 
 
 @in_all
