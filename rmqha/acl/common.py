@@ -59,7 +59,7 @@ class AclException(RequestDeniedException):
     Java: org.apache.rocketmq.acl.common.AclException (4.9.8)
     """
 
-    # The begin of the remark that clients get.
+    # The beginning of the remark that clients get.
     JAVA_NAME = "org.apache.rocketmq.acl.common.AclException"
 
     def __init__(self, message: str, status: str | None = None, code: int = 0, answer: str | None = None) -> None:

@@ -235,7 +235,7 @@ class PlainPermissionManager:
             log.error("Parameter value %s is not exist or is a directory, please check your parameter", path)
             return False
         # Differs: `..` and links cannot lead out of the home folder, and files other than .yml and .yaml are refused;
-        # the original compares the begin of the text, refuses .yaml and accepts any other file
+        # the original compares the beginning of the text, refuses .yaml and accepts any other file
         home = os.path.realpath(self.file_home)
         if os.path.commonpath([home, os.path.realpath(path)]) != home:
             log.error("Parameter value %s is not in the directory rocketmq.home.dir %s", path, self.file_home)

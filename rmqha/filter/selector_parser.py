@@ -122,8 +122,7 @@ class TokenMgrError(FilterError):
 
     @staticmethod
     def lexical(line: int, column: int, after: str, char: str | None) -> "TokenMgrError":
-        """Return the error for `char` (None at the end of the text), which cannot follow `after`, the begin of a token.
-        """
+        """Return the error for `char` (None at the end of the text), which must not follow `after`, a token's start."""
         encountered = "<EOF> " if char is None else f'"{add_escapes(char)}" ({ord(char)}), '
         return TokenMgrError(f"Lexical error at line {line}, column {column}.  Encountered: {encountered}"
                              f'after : "{add_escapes(after)}"')

@@ -103,10 +103,10 @@ class AckRule(Protocol):
 class CommitLog:
     """The commit log: mapped files of mappedFileSizeCommitLog bytes. Offsets count bytes since the first message ever.
 
-    `on_appended` is called when the log has grown, with the put that was appended, or with None for any other growth.
+    `on_appended` is called with each put that was appended, and with None after a commit; not after `append_data`.
     `unlock` is called with a warmed file that is full. `replication` is set before the first put. `put_message_lock`
-    guards `topic_queue_table` (the next queue offset by "topic-queueId") and `begin_time_in_lock` (ms; 0: the lock is
-    free).
+    guards `topic_queue_table` (the next queue offset by "topic-queueId") and `begin_time_in_lock` (ms; 0: no put is
+    appending).
 
     Unsure ends
     -----------
@@ -188,7 +188,7 @@ class CommitLog:
             self.flush_commit_log_service.wakeup()
 
     def load(self) -> bool:
-        """Map the files; return False if one does not belong to the log."""
+        """Map the files; return False if one is missing or does not belong to the log."""
         # Differs: a log with a missing file in the middle is refused. The original serves the files that it finds.
         result = self.mapped_file_queue.load() and \
             self.mapped_file_queue.files_before_gap() == len(self.mapped_file_queue.mapped_files)
@@ -262,7 +262,7 @@ class CommitLog:
             expired_time_ms, delete_files_interval_ms, interval_forcibly_ms, clean_immediately, pause)
 
     def get_data(self, offset: int, return_first_on_not_found: bool | None = None) -> SelectMappedBufferResult | None:
-        """Return all bytes from `offset` to the end of its file, or None if the log has no bytes there."""
+        """Return the readable bytes from `offset` on in its file; if the log has none there, None or the first file."""
         if return_first_on_not_found is None:
             return_first_on_not_found = offset == 0
         mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset, return_first_on_not_found)
@@ -768,7 +768,7 @@ class CommitLog:
         self.mapped_file_queue.check_self()
 
     def lock_time_mills(self) -> int:
-        """Return for how many ms the put lock's present holder has held it; 0 if it is free."""
+        """Return for how many ms the present put has been appending; 0 if none is."""
         begin = self.begin_time_in_lock
         return max(current_time_millis() - begin, 0) if begin > 0 else 0
 

@@ -130,7 +130,7 @@ class ConsumeQueue:
         return files
 
     def load(self) -> bool:
-        """Map the files; return False if one does not fit.
+        """Load the files; return False if one does not fit.
 
         Differs: the log lines of `load` and `recover` about healthy queues have level DEBUG instead of INFO. With
         thousands of queues, these lines took two fifths of the time of loading and recovering.
@@ -173,7 +173,7 @@ class ConsumeQueue:
         return 0 if position is None else (mapped_file.file_from_offset + position) // CQ_STORE_UNIT_SIZE
 
     def truncate_dirty_logic_files(self, phy_offset: int) -> None:
-        """Drop the units of records at or after `phy_offset`, the end of the commit log. For recovery."""
+        """Drop the units of records at or after `phy_offset`, the new end of the commit log."""
         self.max_physic_offset = phy_offset
         self.min_is_of = None
         max_ext_addr = 1
@@ -270,7 +270,8 @@ class ConsumeQueue:
     def put_message_position_info_wrapper(self, request: DispatchRequest) -> bool:
         """Append the unit of one record.
 
-        After 30 failed attempts, one per second, mark the consume queues as broken and return False.
+        After 30 failed attempts, one per second, mark the consume queues as broken and return False. A full disk and a
+        lack of descriptors do not count. Return False at a shutdown, too.
         """
         # A light queue has two counters: one for messages that are sent to it, one for those that multi dispatch adds.
         # So a message with queue offset 0 does not mean that the queue begins again.
@@ -446,8 +447,8 @@ class ConsumeQueue:
         return True
 
     def _start_behind(self, mapped_file: MappedFile, expect_logic_offset: int) -> None:
-        """Fill the beginning of the queue's first file with blanks, because its first unit belongs further back in the
-        file."""
+        """Fill the beginning of the queue's first file with blanks, because the queue's first unit does not belong
+        there."""
         self.min_logic_offset = expect_logic_offset
         self.mapped_file_queue.flushed_where = expect_logic_offset
         self.mapped_file_queue.committed_where = expect_logic_offset
@@ -586,6 +587,8 @@ class ConsumeQueue:
 
 def _file_by_time(files: MappedFileQueue, commit_log: CommitLog, timestamp: int) -> MappedFile | None:
     """Return the file to search: the first whose last message was stored at or after `timestamp` (ms), or the last.
+
+    If `timestamp` lies between two files, it may be either of them.
 
     Differs: a search by time compares the store times of messages; the original uses the files' modification times. The
     modification time of a mapped file is that of the first write after its last flush; that of a copied file is the

@@ -59,11 +59,13 @@ def count_valid_units(buffer: bytes | memoryview) -> int:
 def count_sure_units(buffer: bytes | memoryview, phy_offset: int) -> int:
     """Return the number of units before the first one that is invalid, or whose record is at or after `phy_offset`.
 
-    The search is a bisection that begins at the front. The counted units are on the disk; after them, any sector may be
-    missing. A unit that begins in the last bytes of a missing sector loses the first bytes of its offset. They read as
-    zeros, and the small offset makes the unit look like a counted one. The search may end at such a unit:
+    The search is a bisection that begins at the front. Except in the second case below, the counted units are on the
+    disk; after them, any sector may be missing. A unit that begins in the last bytes of a missing sector loses the
+    first bytes of its offset. They read as zeros, and the small offset makes the unit look like a counted one. The
+    search may end at such a unit:
 
-    - If the unit before it, in the same sector, is missing too, return 0.
+    - If the unit before it, in the same sector, is missing too, the search was misled: return 0. The caller then counts
+      the units one by one from the front.
     - Otherwise it is the first unit that was not flushed. It is counted as the last one, and the caller checks its
       record (`ConsumeQueueRecovery._is_mine`).
     """

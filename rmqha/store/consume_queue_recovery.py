@@ -123,7 +123,7 @@ class ConsumeQueueRecovery:
         process_offset = 0
         begin = self._first_unsure(files, base)
         # Differs: if none of the last files of a consume queue has a unit, recovery checks earlier files too. The
-        # original assumes that they are full.
+        # original assumes that they are full. Here the file before them is first taken as full, and checked below.
         last_good = (files[begin - 1], self.queue.mapped_file_size) if begin else (files[0], 0)
         for mapped_file in files[begin:]:
             buffer = mapped_file.slice_byte_buffer()
@@ -157,8 +157,8 @@ class ConsumeQueueRecovery:
     def _was_flushed(buffer: memoryview, base: RecoveryBase) -> bool:
         """Return whether a file's first unit was flushed, and with it the file's name.
 
-        Units of records before `base.dispatched` are flushed. The file has to be the last one and not full. Otherwise a
-        later file, whose deletion did not reach the disk, could reappear after this one unnoticed.
+        Units of records before `base.dispatched` are flushed. The caller makes sure that the file is the last one and
+        not full. Otherwise a later file, whose deletion did not reach the disk, could reappear after it unnoticed.
         """
         offset, size, _ = unpack_unit(buffer)
         return base.is_noted and size > 0 and (offset, size) != BLANK_POSITION and 0 <= offset < base.dispatched
@@ -201,7 +201,8 @@ class ConsumeQueueRecovery:
         if base.was_stopped:
             queue.go_back_to(process_offset) if process_offset == self._clean_at \
                 else queue.truncate_dirty_files(process_offset)
-        elif self._emptied_at > 0:  # The first file may have lost its name; the next unit shows where to begin.
+        elif self._emptied_at > 0:
+            # The first file's name may not be on the disk: drop all files. The next unit shows where the queue begins.
             queue.truncate_dirty_files(0)
             queue.flushed_where = queue.committed_where = 0
         else:
@@ -295,7 +296,7 @@ class ConsumeQueueRecovery:
         return files[:count]
 
     def _look_behind_the_end(self, mapped_file: MappedFile, end: int) -> None:
-        """Check that only zeros follow the last valid unit; anything else means that units were lost."""
+        """Check that only zeros follow the last valid unit: other bytes or a further file mean that units were lost."""
         files = self.queue.mapped_file_queue.mapped_files
         behind = mapped_file.first_byte_behind(end)
         if behind < 0 and mapped_file is files[-1]:

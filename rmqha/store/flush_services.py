@@ -7,7 +7,7 @@
 
 - `GroupCommitRequest`: a put that waits for the flush or for a slave.
 - `FlushShortage`: flushes that could not start because the file could not be opened.
-- `dump_long_lock`: writes the stacks of all threads when the put lock was held for long.
+- `dump_long_lock`: writes the stacks of all threads if the put lock has been held for more than a second.
 """
 from __future__ import annotations
 
@@ -253,9 +253,9 @@ class CommitRealTimeService(ServiceThread):
     def _commit(self, commit_least_pages: int) -> bool:
         """Write buffers to files; return True if something was written.
 
-        Differs: a failed write of a buffer to its file stops the puts, as a failed append does. The original only logs
-        the failure, and continues to accept puts. The bytes that were not written stay in the buffer, and are tried
-        again.
+        Differs: a failed write of a buffer to its file stops the puts: until there is space if the disk is full, for
+        good after other errors, except a lack of descriptors. The original only logs the failure, and continues to
+        accept puts. The bytes that were not written stay in the buffer, and are tried again.
         """
         try:
             if self._queue.commit(commit_least_pages):
@@ -305,8 +305,8 @@ class FlushRealTimeService(FlushCommitLogService):
 class GroupCommitService(FlushCommitLogService):
     """The thread that flushes once for all waiting puts, and completes them in one round.
 
-    Differs: if nothing is left to flush, the thread of group commits waits for the next append; the original checks
-    every 10 ms.
+    Differs: if nothing is left to flush, the thread of group commits waits for the next append, for up to 500 ms; the
+    original checks every 10 ms.
 
     Java: org.apache.rocketmq.store.CommitLog$GroupCommitService (4.9.8)
     """

@@ -7,7 +7,8 @@
     any thread     --select--> memoryview slice of the map + a reference to the file, given back by `release`
 
 One thread appends at a time: the holder of the commit log's put lock, or the dispatching thread for a consume queue.
-Positions are integers that only grow while the store runs, so readers need no lock.
+Positions are integers that only grow, except when the log is truncated or an uncommitted piece is taken back. Readers
+need no lock: they read a position once, and the bytes before it are complete.
 
 A file with a MapKeeper is mapped at its first use, and again after the keeper has unmapped it. Unmapping only drops the
 file's own reference to the map. A thread that is reading or writing holds another one, and the memory is freed with the
@@ -495,7 +496,7 @@ class MappedFile(ReferenceResource):
         return True
 
     def destroy(self, interval_forcibly_ms: int) -> bool:
-        """Shut down, and delete the file if it has no readers; return False if it still has."""
+        """Shut down, and delete the file if it has no readers; return False if it still has some."""
         self.shutdown(interval_forcibly_ms)
         if not self.is_cleanup_over:
             log.warning("destroy mapped file[REF:%s] %s Failed. cleanupOver: %s",
@@ -524,7 +525,7 @@ class MappedFile(ReferenceResource):
         return self.wrote_position if self.write_buffer is None else self.committed_position
 
     def set_positions(self, position: int) -> None:
-        """Set the write, commit and flush positions to the end of the data that recovery found."""
+        """Set the write, commit and flush positions. For loading."""
         self.wrote_position = position
         self.committed_position = position
         self.flushed_position = position

@@ -54,7 +54,7 @@ class MappedFileQueue:
         # True if the files can be rebuilt from the commit log; then empty files, whose length did not reach the disk,
         # are accepted.
         self.can_be_built_again = False
-        # Why the last file could not be created. Used by the appending thread only.
+        # Why the latest attempt to create a file failed. Used by the appending thread only.
         self.create_failure: BaseException | None = None
         # Replaced under _change, never changed in place.
         self.mapped_files: list[MappedFile] = []
@@ -89,7 +89,7 @@ class MappedFileQueue:
         return files[-1] if files else None
 
     def truncate_dirty_files(self, offset: int) -> None:
-        """Truncate the queue at `offset`: zero the bytes after it, and delete the later files. For recovery."""
+        """Truncate the queue at `offset`: zero the bytes after it, and delete the later files."""
         self.flushed_where = min(self.flushed_where, offset)
         with self._commit_lock:  # a concurrent commit would move the position beyond the new end
             for mapped_file in reversed(self.mapped_files):  # last file first, so that a crash leaves no gap
@@ -132,7 +132,7 @@ class MappedFileQueue:
                 self.mapped_files = [mapped_file for mapped_file in self.mapped_files if mapped_file not in files]
 
     def load(self) -> bool:
-        """Map all files of the folder; return False if one can't belong to this queue."""
+        """Load all files of the folder; return False if one can't belong to this queue."""
         try:
             entries = [entry.path for entry in os.scandir(self.store_path)]
         except FileNotFoundError:
@@ -140,7 +140,9 @@ class MappedFileQueue:
         return self.do_load(entries)
 
     def do_load(self, paths: list[str]) -> bool:
-        """Map `paths` in the order of their names; return False, and log the file's name, if one does not fit.
+        """Load `paths` in the order of their names; return False, and log the file's name, if one does not fit.
+
+        With a `map_keeper`, a file is mapped later, at its first use.
 
         Differs: folders between the files of a log or queue are ignored. A last file of another length, which a crash
         or a full disk can cause, gets its full length, and recovery finds its end. The original refuses both.
@@ -528,7 +530,8 @@ _BLANK = bytes(8)
 class MultiPathMappedFileQueue(MappedFileQueue):
     """A queue of files in several folders.
 
-    Files are created in the folders that are neither read-only nor full, in sorted order. File n goes to the folder
+    Files are created in the folders that are neither read-only nor full, or, if all are full, in those that are not
+    read-only, in sorted order. File n goes to the folder
     with number n modulo their count.
 
     Java: org.apache.rocketmq.store.MultiPathMappedFileQueue (4.9.8)
@@ -583,6 +586,8 @@ class MultiPathMappedFileQueue(MappedFileQueue):
 
 def _without_blank_twins(paths: list[str]) -> list[str]:
     """Move aside the files that have no record and whose offset another file has, too; return the other paths.
+
+    One file of each offset stays.
 
     Differs: if two log files have the same offset and one of them has no record, that one is moved to a folder next to
     its own, which is not searched for the log; the original uses either of the two. If several files with the same

@@ -215,7 +215,7 @@ class ReputMessageService(ServiceThread):
         return self.reput_from_offset >= offset
 
     def wait_caught_up(self, timeout_ms: int) -> bool:
-        """Wait until everything that was appended is dispatched; return False at the timeout."""
+        """Wait until everything that was appended is dispatched; return False at the timeout, or once it can't be."""
         for _ in range(max(timeout_ms // _CAUGHT_UP_LOOK_MS, 1)):
             if not self._is_commit_log_available():
                 return True
@@ -317,7 +317,7 @@ class ReputMessageService(ServiceThread):
     def _dispatch_records(self, result: SelectMappedBufferResult, position: int, size: int) -> tuple[int, bool | None]:
         """Dispatch a round of records one by one; return the position after them, and whether to continue.
 
-        The second value is True to continue in another file, False to stop, and None to continue here.
+        The second value is True to continue at `reput_from_offset`, False to stop, and None to continue here.
         """
         commit_log = self._commit_log
         check, dispatch = commit_log.check_message_and_return_size, self._dispatch_record

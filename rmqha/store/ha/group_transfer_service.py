@@ -45,9 +45,9 @@ class GroupTransferService(ServiceThread):
 
     Differs: Java processes the requests strictly in order, so a request that has long been acknowledged can wait for an
     earlier one that has not. In 4.9.8 it then completes late; in 5.1.4 it may time out. Here every round first
-    completes all acknowledged requests, in order of arrival, and then all whose deadline has passed. Moreover, the
-    thread that reads an acknowledgement completes the requests that waited for it, which saves a hand-over between
-    threads per response.
+    completes all acknowledged requests, and then all whose deadline has passed. Of the requests that wait for the same
+    number of slaves, the earlier ones complete first. Moreover, the thread that reads an acknowledgement completes the
+    requests that waited for it, which saves a hand-over between threads per response.
 
     Java: org.apache.rocketmq.store.ha.HAService$GroupTransferService (4.9.8)
     """

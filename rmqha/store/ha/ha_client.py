@@ -98,8 +98,8 @@ class SlaveSide(Protocol):
 class HAClient(ServiceThread):
     """The thread that keeps a connection to the master, and holds the state that outlives a connection.
 
-    On a master it has no address and waits. All state but `master_address` belongs to its thread; any thread may read
-    `state` and `last_error`.
+    On a master it has no address and waits. State belongs to its thread, unless a comment says otherwise; any thread
+    may read `state` and `last_error`, and set `master_address`.
 
     Java: org.apache.rocketmq.store.ha.HAService$HAClient (4.9.8)
     """

@@ -82,7 +82,7 @@ class SlaveServer(Protocol):
         """Return the range of offsets that the master's log holds."""
 
     def connection_serves(self, connection: HAConnection) -> None:
-        """Handle the begin of a transfer."""
+        """Handle the beginning of a transfer."""
 
     def remove_connection(self, connection: HAConnection) -> None:
         """Forget a connection."""
@@ -153,7 +153,7 @@ class HAConnection:
 
     @property
     def is_serving(self) -> bool:
-        """True if the slave has reported an offset that this log holds; only then it counts as a replica."""
+        """True if the slave has reported an offset that this log holds; only then does it count as a replica."""
         return self.state in SERVING
 
     @property
@@ -293,8 +293,8 @@ class HAConnection:
         """Begin the transfer after a valid first report; from now on the peer counts as a slave.
 
         The start position is fixed before the peer counts. Every put that waits for this slave then lies after the
-        start position. Otherwise a later put could begin a new file first. An empty slave would then start at that
-        file, and its acknowledgement would count for an earlier put that is never sent to it.
+        start position. Otherwise a put could begin a new file before the position is fixed. An empty slave would then
+        start at that file, and its acknowledgement would count for an earlier put that is never sent to it.
         """
         self.write_socket_service.fix_start_position()
         with self._lock:
@@ -534,8 +534,8 @@ class WriteSocketService(ServiceThread):
 
     New bytes may also be sent by the thread that has appended them (`transfer_now`, `transfer_appended`), because a
     hand-over to another thread costs more than the sending; see the module. That thread does not send while bytes
-    gather, since no put waits for this slave then. `_sending` guards everything that the two threads share, including
-    the sending side of the socket.
+    gather, since no put waits for this slave then. `_sending` guards the sending side of the socket, and all writes of
+    what the two threads share.
 
     Java: org.apache.rocketmq.store.ha.HAConnection$WriteSocketService (4.9.8)
     """
@@ -552,7 +552,7 @@ class WriteSocketService(ServiceThread):
         self._max_body_size = frame_format.max_body_size
         self._end_of_run = frame_format.end_of_run
         self._sends_appended = frame_format.sends_appended
-        self._sending = threading.Lock()  # guards all below
+        self._sending = threading.Lock()  # guards writes of all below but `gathers`
         # the rest that a putting thread could not write
         self._unsent: list[bytes | memoryview] = []
         # True from the writer's first check of the log until its end

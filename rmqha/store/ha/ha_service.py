@@ -359,7 +359,7 @@ class HAService:
         return Range(max(0, held.get_min_phy_offset()), max(0, held.get_max_phy_offset()))
 
     def connection_serves(self, connection: HAConnection) -> None:
-        """Handle the begin of a transfer: close older connections of a slave with the same name."""
+        """Handle the beginning of a transfer: close older connections of a slave with the same name."""
         self.ha_connection_state_notification_service.check_connection_state_and_notify(connection)
         # A connection without a name is identified by its host only. An older one from there may be another slave's, so
         # it is not closed.

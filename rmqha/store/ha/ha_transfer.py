@@ -4,7 +4,7 @@ Slave to master, a report, 8 bytes:
 
 | bytes | type | field |
 |---|---|---|
-| 0-7 | int64 big-endian | the slave's max commit log offset: end of the stored bytes, and begin of the requested ones |
+| 0-7 | int64 big-endian | the slave's max commit log offset: end of the stored bytes, start of the requested ones |
 
 Master to slave, a frame, 12 bytes and the body:
 
@@ -12,7 +12,7 @@ Master to slave, a frame, 12 bytes and the body:
 |---|---|---|
 | 0-7 | int64 big-endian | commit log offset of the body's first byte |
 | 8-11 | int32 big-endian | body size; 0 is a heartbeat |
-| 12- | bytes | commit log bytes; never across a commit log file, not aligned to records |
+| 12- | bytes | commit log bytes; never across the end of a commit log file, not aligned to records |
 
 The record chain. A slave of 4.9 appends whatever arrives at the right offset; a damaged byte, or bytes of another log,
 stay unnoticed until a consumer reads them, or until a restart truncates the log there. `follow_records` catches gross

@@ -87,7 +87,7 @@ def hand_over(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> int:
 
 
 def _wait_for_connection(service: AutoSwitchHAService, heir: int, timeout_ms: int) -> None:
-    """Wait for the begin of the transfer if the heir is reconnecting, so that puts don't pause for its greeting."""
+    """Wait for the beginning of the transfer if the heir is reconnecting, so that puts don't pause for its greeting."""
     connection = next((each for each in reversed(service.connection_list) if each.slave_id == heir), None)
     if connection is None or connection.state in SERVING:
         return
