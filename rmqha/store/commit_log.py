@@ -262,7 +262,7 @@ class CommitLog:
             expired_time_ms, delete_files_interval_ms, interval_forcibly_ms, clean_immediately, pause)
 
     def get_data(self, offset: int, return_first_on_not_found: bool | None = None) -> SelectMappedBufferResult | None:
-        """Return the readable bytes from `offset` on in its file; if the log has none there, None or the first file."""
+        """Return the readable bytes from `offset` to the end of its file; else None, or those of the first file."""
         if return_first_on_not_found is None:
             return_first_on_not_found = offset == 0
         mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset, return_first_on_not_found)

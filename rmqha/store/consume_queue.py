@@ -144,9 +144,9 @@ class ConsumeQueue:
 
     def set_max_physic_offset(self, offset: int, size: int, _tags_code: int) -> None:
         """Set the end of the last unit's record, from that record's offset and size. For recovery."""
-        # Differs: a queue whose last unit is a blank, because it has no message after its first blanks, refers to no
-        # record yet. The original takes the blank's size as an offset, and drops the queue's messages until the log is
-        # 2 GiB long.
+        # Differs: a queue that has only the blanks at its beginning refers to no record yet, so a blank changes nothing
+        # here. The original adds the blank's size, 2 GiB - 1, like a record's, and drops the queue's messages until the
+        # log is that long.
         if (offset, size) != BLANK_POSITION:
             self.max_physic_offset = offset + size
 
@@ -183,8 +183,9 @@ class ConsumeQueue:
                 self.mapped_file_queue.delete_last_mapped_file()
                 continue
             count = first_unit_at(buffer, count_valid_units(buffer), phy_offset)
-            # Differs: a consume queue that is truncated also loses the blank units at its new end, each in the place of
-            # a message that the log did not have (see _close_gap). If the record arrives later, its unit fits there.
+            # Differs: a consume queue that is truncated also loses the blank units at its new end. Each of them
+            # stands for a message that the log did not have (see _close_gap). If the record arrives later, its unit
+            # fits there.
             count = filled_unit_before(buffer, count - 1) + 1 or count
             keep = count * CQ_STORE_UNIT_SIZE
             if count:
@@ -402,8 +403,10 @@ class ConsumeQueue:
                      and (request.topic, request.queue_id) == (self.topic, self.queue_id)), False)
 
     def first_record_offset(self) -> int | None:
-        """Return the log offset in the first file's first unit that refers to a record, even an expired one; None if no
-        unit of that file does."""
+        """Return the log offset in the first unit of the first file that is not blank, even if its record has expired.
+
+        Return None if the file has only blanks.
+        """
         mapped_file = self.mapped_file_queue.get_first_mapped_file()
         result = mapped_file.select_mapped_buffer(0) if mapped_file is not None else None
         if result is None:
@@ -458,7 +461,9 @@ class ConsumeQueue:
                  mapped_file.wrote_position)
 
     def _is_no_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> bool:
-        """Return whether a queue offset is wrong: the log has no room for the records that would be missing before it.
+        """Return whether a queue offset is wrong, and so does not show a gap.
+
+        It is wrong if the log between the queue's last record and this one is too short for the missing records.
 
         Differs: a record whose queue offset can't be right (a flipped bit) is left out of its queue, with an
         error. In the original it shifts all later messages of the queue.

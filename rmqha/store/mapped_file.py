@@ -250,7 +250,7 @@ class MappedFile(ReferenceResource):
             while written < len(data):
                 written += os.pwrite(self._fd, data[written:], position + written)
         except OSError:
-            # The bytes after the end have to be zero, because the next write may be shorter.
+            # Zero what was written of `data`: only zeros may follow the log's end, and the next write may be shorter.
             os.pwrite(self._fd, bytes(written), position)
             raise
         finally:

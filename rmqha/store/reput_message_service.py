@@ -40,7 +40,7 @@ _GATHER_MS = 10
 # The same on a slave, where messages may gather longer: its dispatch wakes no held pull. Only PullRequestHoldService's
 # periodic check does.
 _SLAVE_GATHER_MS = 20
-# The service expects more messages if the time since its last wake-up is below the sum of the gathering time and this.
+# If the last wake-up was less than the gathering time plus this ago, the service expects more messages.
 _BUSY_NS = 3_000_000
 # Up to this many waiting bytes can be dispatched within milliseconds.
 _SOON_BYTES = 4 << 20
@@ -215,7 +215,11 @@ class ReputMessageService(ServiceThread):
         return self.reput_from_offset >= offset
 
     def wait_caught_up(self, timeout_ms: int) -> bool:
-        """Wait until everything that was appended is dispatched; return False at the timeout, or once it can't be."""
+        """Wait until everything that was appended is dispatched.
+
+        Return False at the timeout, or as soon as waiting is useless: the service has ended, or only a part of a record
+        is left.
+        """
         for _ in range(max(timeout_ms // _CAUGHT_UP_LOOK_MS, 1)):
             if not self._is_commit_log_available():
                 return True

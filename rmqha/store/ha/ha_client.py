@@ -127,7 +127,8 @@ class HAClient(ServiceThread):
         # Takes a master's HA address and a log offset, and returns that master's record at this offset, with the
         # results of log_comparison.AskRecord.
         self.ask_record: Callable[[str, int], bytes | None] | None = None
-        # set by any thread, reset when the two logs match
+        # True if the next handshake may truncate what the master does not have. Set by any thread, reset when the two
+        # logs match.
         self.rejoin_once = False
         # number of bytes verified and appended since the start
         self.verified_bytes = 0
