@@ -145,7 +145,7 @@ class CommitLog:
         # The ends of whole records that look torn (see the class) and are not flushed. Added under the put lock,
         # removed by a flush.
         self.unsure_ends: deque[int] = deque()
-        # Offsets and bytes of those that are not noted yet. Added under the put lock, removed under _noting.
+        # Offset and bytes of those records that have no note yet. Added under the put lock, removed under _noting.
         self._uncommitted: deque[tuple[int, bytes]] = deque()
         # Held while notes are written, so that they are in the order of the records.
         self._noting = threading.Lock()
@@ -262,7 +262,7 @@ class CommitLog:
             expired_time_ms, delete_files_interval_ms, interval_forcibly_ms, clean_immediately, pause)
 
     def get_data(self, offset: int, return_first_on_not_found: bool | None = None) -> SelectMappedBufferResult | None:
-        """Return the readable bytes from `offset` to the end of its file; else None, or those of the first file."""
+        """Return the readable bytes of the file with `offset`, from there on; without it, None or the first file's."""
         if return_first_on_not_found is None:
             return_first_on_not_found = offset == 0
         mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset, return_first_on_not_found)

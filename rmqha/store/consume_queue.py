@@ -183,9 +183,9 @@ class ConsumeQueue:
                 self.mapped_file_queue.delete_last_mapped_file()
                 continue
             count = first_unit_at(buffer, count_valid_units(buffer), phy_offset)
-            # Differs: a consume queue that is truncated also loses the blank units at its new end. Each of them
-            # stands for a message that the log did not have (see _close_gap). If the record arrives later, its unit
-            # fits there.
+            # Differs: a consume queue that is truncated also loses the blank units at its new end. Each is
+            # in the place of a message that the log did not have (see _close_gap). If the record arrives later, its
+            # unit fits there.
             count = filled_unit_before(buffer, count - 1) + 1 or count
             keep = count * CQ_STORE_UNIT_SIZE
             if count:
@@ -403,7 +403,7 @@ class ConsumeQueue:
                      and (request.topic, request.queue_id) == (self.topic, self.queue_id)), False)
 
     def first_record_offset(self) -> int | None:
-        """Return the log offset in the first unit of the first file that is not blank, even if its record has expired.
+        """Return the log offset in the first filled unit of the first file, even if that unit's record has expired.
 
         Return None if the file has only blanks.
         """
@@ -593,7 +593,7 @@ class ConsumeQueue:
 def _file_by_time(files: MappedFileQueue, commit_log: CommitLog, timestamp: int) -> MappedFile | None:
     """Return the file to search: the first whose last message was stored at or after `timestamp` (ms), or the last.
 
-    If `timestamp` lies between two files, it may be either of them.
+    If `timestamp` lies between two files, the result may be either of them.
 
     Differs: a search by time compares the store times of messages; the original uses the files' modification times. The
     modification time of a mapped file is that of the first write after its last flush; that of a copied file is the

@@ -1,6 +1,6 @@
 """The dispatch thread, which follows the commit log and dispatches every record once.
 
-    putting threads, HAClient --on_appended--> ReputMessageService: all appended records in one round, several in bulk
+    putting threads, HAClient --on_appended--> ReputMessageService: all appended records of one round, many in bulk
                                            -> dispatchers (consume queue, index) -> MessageArrivingListener
     far behind: a ReputScanThread_ scans the next records while the previous ones get their units and keys
 """
@@ -40,7 +40,7 @@ _GATHER_MS = 10
 # The same on a slave, where messages may gather longer: its dispatch wakes no held pull. Only PullRequestHoldService's
 # periodic check does.
 _SLAVE_GATHER_MS = 20
-# If the last wake-up was less than the gathering time plus this ago, the service expects more messages.
+# The service expects more messages after two wake-ups whose distance is at most this much above the gathering time.
 _BUSY_NS = 3_000_000
 # Up to this many waiting bytes can be dispatched within milliseconds.
 _SOON_BYTES = 4 << 20
@@ -378,8 +378,11 @@ class ReputMessageService(ServiceThread):
                                   request.bit_map, request.properties_map)
 
     def _skip(self, size: int, result: SelectMappedBufferResult, position: int) -> bool:
-        """Handle bytes that are not a record. If their total size is usable, skip them. Otherwise a slave waits for the
-        rest, and a master skips the rest of the file."""
+        """Handle bytes that are not a record.
+
+        If the size in their first field fits into what the file has, skip that many bytes. Otherwise a slave waits for
+        the rest, and a master skips the rest of the file.
+        """
         offset = result.start_offset + position
         if 0 < size <= result.size - position:
             log.error("[BUG]read total count not equals msg total size. reputFromOffset=%s", offset)

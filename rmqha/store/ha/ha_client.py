@@ -124,8 +124,8 @@ class HAClient(ServiceThread):
         # Takes a master's HA address, and returns the kind of that master, or None if that is not known now. Set before
         # the start.
         self.ask_main_port: Callable[[str], MasterKind | None] | None = None
-        # Takes a master's HA address and a log offset, and returns that master's record at this offset, with the
-        # results of log_comparison.AskRecord.
+        # Takes a master's HA address and a log offset, and returns that master's record at this offset.
+        # log_comparison.AskRecord says what b"" and None mean.
         self.ask_record: Callable[[str, int], bytes | None] | None = None
         # True if the next handshake may truncate what the master does not have. Set by any thread, reset when the two
         # logs match.
