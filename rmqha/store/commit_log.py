@@ -104,22 +104,21 @@ class CommitLog:
     """The commit log: mapped files of mappedFileSizeCommitLog bytes. Offsets count bytes since the first message ever.
 
     `on_appended` is called with each put that was appended, and with None after a commit; not after `append_data`.
-    `unlock` is called with a warmed file that is full. `replication` is set before the first put. `put_message_lock`
-    guards `topic_queue_table` (the next queue offset by "topic-queueId") and `begin_time_in_lock` (ms; 0: no put is
-    appending).
+    `unlock` is called with a full, warmed file, to munlock its pages. `replication` is set before the first put.
+    `put_message_lock` guards `topic_queue_table` (the next queue offset by "topic-queueId") and `begin_time_in_lock`
+    (ms; 0: no put is appending).
 
     Unsure ends
     -----------
-    After a power loss, recovery reads on from the flushed end, and ends the log at the first record that looks torn
-    (see `record_check`): one whose properties contain zeros where a lost sector would have left them. But a producer
-    may send a property with NULs. So a whole record can look torn, and cutting it off may lose an acknowledged message.
-
-    So when such a record is appended, a note is left that it is whole.
+    After a crash, which may have been a power loss, recovery reads on from the flushed end, and ends the log at the
+    first record that looks torn (see `record_check`): one whose properties contain zeros where a lost sector would have
+    left them. But a producer may send a property with NULs. So a whole record can look torn, and cutting it off may
+    lose an acknowledged message. So when such a record is appended, a note is left that it is whole.
 
     - `note_if_it_looks_torn` checks only records with NULs in their properties, under the put lock.
     - If one looks torn, `note_whole_records` writes its place and checksum into the checkpoint once its bytes are in
-      the file (with a TransientStorePool, only after the commit). The note is not forced to the disk, because it only
-      has to survive a crash of the process, after which the page cache still has record and note.
+      the file (with a TransientStorePool, only after the commit). The note is not forced to the disk: it is for a
+      crash of the process, after which the page cache still has record and note. For a power loss see the next point.
     - The end of the record goes to `unsure_ends`. A flush that passes one of these ends also forces the checkpoint's
       positions to the disk before it reports the record as flushed (`FlushCommitLogService._is_news`). After a power
       loss, recovery does not doubt the record, because it lies before the flushed end.
@@ -142,8 +141,7 @@ class CommitLog:
         self._unlock = unlock
         self.mapped_file_size = config.mappedFileSizeCommitLog
         self.mapped_file_queue = self._new_mapped_file_queue(allocate_mapped_file_service)
-        # The ends of whole records that look torn (see the class) and are not flushed. Added under the put lock,
-        # removed by a flush.
+        # Unflushed ends of whole records that look torn (see the class). Added under the put lock, removed by a flush.
         self.unsure_ends: deque[int] = deque()
         # Offset and bytes of those records that have no note yet. Added under the put lock, removed under _noting.
         self._uncommitted: deque[tuple[int, bytes]] = deque()
@@ -262,7 +260,10 @@ class CommitLog:
             expired_time_ms, delete_files_interval_ms, interval_forcibly_ms, clean_immediately, pause)
 
     def get_data(self, offset: int, return_first_on_not_found: bool | None = None) -> SelectMappedBufferResult | None:
-        """Return the readable bytes of the file with `offset`, from there on; without it, None or the first file's."""
+        """Return the readable bytes from `offset` to the end of its file.
+
+        If no file has `offset`, return None, or with `return_first_on_not_found` (default: at offset 0) the first's.
+        """
         if return_first_on_not_found is None:
             return_first_on_not_found = offset == 0
         mapped_file = self.mapped_file_queue.find_mapped_file_by_offset(offset, return_first_on_not_found)
@@ -435,8 +436,7 @@ class CommitLog:
         return self.when_safe(context, ack_nums, term)
 
     def _append(self, context: PutMessageContext) -> PutMessageStatus:
-        """Append the rows of `context` to the last file, or to the next one if it is full. Called under the put lock.
-        """
+        """Append the rows of `context` to the last file, or to the next one if it is full. Under the put lock."""
         files, position = self.mapped_file_queue.mapped_files, -1
         mapped_file = files[-1] if files else None
         try:

@@ -58,8 +58,8 @@ class MinOf(NamedTuple):
     """A cached result of `correct_min_offset`.
 
     It is still right while the queue's first file is `file` and the log begins between `low` and `high`. If every unit
-    of the file has expired, `end` is the file's write position, because a new unit then changes the result; otherwise
-    it is -1.
+    of the file has expired, the next unit changes the result: then it holds only while the file's write position is
+    `end`. Otherwise `end` is -1.
     """
 
     file: MappedFile
@@ -461,7 +461,7 @@ class ConsumeQueue:
                  mapped_file.wrote_position)
 
     def _is_no_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> bool:
-        """Return whether a queue offset is wrong, and so does not show a gap.
+        """Return whether the record's queue offset must be wrong, so that it shows no gap.
 
         It is wrong if the log between the queue's last record and this one is too short for the missing records.
 
@@ -595,9 +595,9 @@ def _file_by_time(files: MappedFileQueue, commit_log: CommitLog, timestamp: int)
 
     If `timestamp` lies between two files, the result may be either of them.
 
-    Differs: a search by time compares the store times of messages; the original uses the files' modification times. The
-    modification time of a mapped file is that of the first write after its last flush; that of a copied file is the
-    time of the copy. Here these times only give the file at which the search begins.
+    Differs: a search by time compares the store times of messages; the original uses the files' modification times. A
+    mapped file's modification time is the time of the first write after its last flush; a copied file's is the time of
+    the copy. Here these times only give the file at which the search begins.
     """
     begin = files.get_mapped_file_by_time(timestamp)
     if begin is None:

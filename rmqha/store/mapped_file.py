@@ -321,7 +321,10 @@ class MappedFile(ReferenceResource):
                 self.release()
 
     def sync_length_and_name(self) -> None:
-        """Force length and name of a new file with its own descriptor to the disk. Raise OSError if the disk fails."""
+        """Force the length and the name of a new file to the disk. Raise OSError if the disk fails.
+
+        For files that keep their descriptor.
+        """
         if self.hold():
             try:
                 os.fsync(self._fd)

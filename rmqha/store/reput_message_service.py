@@ -40,7 +40,8 @@ _GATHER_MS = 10
 # The same on a slave, where messages may gather longer: its dispatch wakes no held pull. Only PullRequestHoldService's
 # periodic check does.
 _SLAVE_GATHER_MS = 20
-# The service expects more messages after two wake-ups whose distance is at most this much above the gathering time.
+# If two wake-ups follow each other within the gathering time plus this, the service expects more messages, and lets
+# them gather.
 _BUSY_NS = 3_000_000
 # Up to this many waiting bytes can be dispatched within milliseconds.
 _SOON_BYTES = 4 << 20

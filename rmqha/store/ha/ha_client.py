@@ -62,7 +62,8 @@ log = logging.getLogger("RocketmqStore")
 _RETRY_MS = 5000
 _STORE_WAIT_MS = 20
 _ERROR_INTERVAL_MS = 60_000
-_MAX_SEARCHES = 200  # connections of one search for the first file, before it pauses
+# Connections of one search for the master's first file, before it pauses.
+_MAX_SEARCHES = 200
 
 
 def parse_address(address: str) -> tuple[str, int] | None:
@@ -118,7 +119,7 @@ class HAClient(ServiceThread):
         self.selector: selectors.BaseSelector = LATER
         self.flow_monitor = FlowMonitor(self.config)
         self.followed = FollowedRecords()
-        # for the master's first file, while this log is empty
+        # While this log is empty: the search for the beginning of the master's first file, a question per connection.
         self.search: FirstFileSearch | None = None
         self.known_masters = KnownMasters()
         # Takes a master's HA address, and returns the kind of that master, or None if that is not known now. Set before
