@@ -262,7 +262,7 @@ class CommitLog:
     def get_data(self, offset: int, return_first_on_not_found: bool | None = None) -> SelectMappedBufferResult | None:
         """Return the readable bytes from `offset` to the end of its file.
 
-        If no file has `offset`, return None, or with `return_first_on_not_found` (default: at offset 0) the first's.
+        Without such a file return None; if `return_first_on_not_found` (default: only for 0), the first file's bytes.
         """
         if return_first_on_not_found is None:
             return_first_on_not_found = offset == 0

@@ -58,8 +58,8 @@ class MinOf(NamedTuple):
     """A cached result of `correct_min_offset`.
 
     It is still right while the queue's first file is `file` and the log begins between `low` and `high`. If every unit
-    of the file has expired, the next unit changes the result: then it holds only while the file's write position is
-    `end`. Otherwise `end` is -1.
+    of the file has expired, appending another unit changes the result. In this case `end` is the file's write position,
+    and the result is right only while that stays the same. Otherwise `end` is -1.
     """
 
     file: MappedFile
@@ -461,7 +461,7 @@ class ConsumeQueue:
                  mapped_file.wrote_position)
 
     def _is_no_gap(self, current_logic_offset: int, expect_logic_offset: int, phy_offset: int) -> bool:
-        """Return whether the record's queue offset must be wrong, so that it shows no gap.
+        """Return True if a record's queue offset is wrong: then the queue lacks no records before it.
 
         It is wrong if the log between the queue's last record and this one is too short for the missing records.
 

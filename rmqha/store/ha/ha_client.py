@@ -119,7 +119,8 @@ class HAClient(ServiceThread):
         self.selector: selectors.BaseSelector = LATER
         self.flow_monitor = FlowMonitor(self.config)
         self.followed = FollowedRecords()
-        # While this log is empty: the search for the beginning of the master's first file, a question per connection.
+        # Set while this log is empty: the search for the beginning of the master's first file. Each connection asks the
+        # master one question.
         self.search: FirstFileSearch | None = None
         self.known_masters = KnownMasters()
         # Takes a master's HA address, and returns the kind of that master, or None if that is not known now. Set before
@@ -337,8 +338,10 @@ class HAClient(ServiceThread):
         return self.search
 
     def end_search(self) -> None:
-        """End the search: it is known where this log begins, or the master may decide it
-        (haSyncFromFirstFile=false)."""
+        """End the search, once it is known where this log begins.
+
+        With haSyncFromFirstFile=false the master decides that, and nothing is searched.
+        """
         self.search = None
 
     def fits(self) -> None:
