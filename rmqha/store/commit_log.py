@@ -262,7 +262,7 @@ class CommitLog:
     def get_data(self, offset: int, return_first_on_not_found: bool | None = None) -> SelectMappedBufferResult | None:
         """Return the readable bytes from `offset` to the end of its file.
 
-        Without such a file return None; if `return_first_on_not_found` (default: only for 0), the first file's bytes.
+        If no file contains it, return None; with `return_first_on_not_found` (default: at 0), the first file's bytes.
         """
         if return_first_on_not_found is None:
             return_first_on_not_found = offset == 0

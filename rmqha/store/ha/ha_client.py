@@ -253,9 +253,9 @@ class HAClient(ServiceThread):
         finally:
             ended = self._connection
             self._close_master()
-        # Differs: a slave pauses before it connects again. Java connects at once, but reports only
-        # haSendHeartbeatInterval later. Here the report follows at once, so without a pause a master that refuses the
-        # offset would be asked again and again.
+        # Differs: a slave pauses before it connects again. Java connects at once, but sends its first
+        # report only after haSendHeartbeatInterval. Here the report follows at once, so without a pause a master that
+        # refuses the offset would be asked again and again.
         if ended is None or not (ended.appended or self._is_searching(ended)):
             self._pause(self.next_retry_ms() if retry_ms is None else retry_ms, address)
 
