@@ -284,6 +284,7 @@ def test_delay_offsets_are_returned_as_json(stocked):
 
 
 def test_runtime_information(stocked):
+    wait_until(lambda: stocked.store.dispatch_behind_bytes() <= 0, 60_000, "the messages of other tests, dispatched")
     table = ask(stocked, codes.GET_BROKER_RUNTIME_INFO, cls=KVTable).table
     assert table["brokerVersionDesc"] == "V4_9_8" and table["brokerVersion"] == "409"
     assert int(table["msgPutTotalTodayNow"]) >= 3 and table["dispatchBehindBytes"] == "0"
