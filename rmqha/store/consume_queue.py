@@ -144,9 +144,9 @@ class ConsumeQueue:
 
     def set_max_physic_offset(self, offset: int, size: int, _tags_code: int) -> None:
         """Set the end of the last unit's record, from that record's offset and size. For recovery."""
-        # Differs: a queue that has only the blanks at its beginning refers to no record yet, so a blank changes nothing
-        # here. The original adds the blank's size, 2 GiB - 1, like a record's, and drops the queue's messages until the
-        # log is that long.
+        # Differs: a queue that has only the blanks at its beginning refers to no record yet, so blanks do not move the
+        # end of its last record. The original adds the blank's size, 2 GiB - 1, like a record's, and drops the queue's
+        # messages until the log is that long.
         if (offset, size) != BLANK_POSITION:
             self.max_physic_offset = offset + size
 

@@ -123,7 +123,8 @@ class ConsumeQueueRecovery:
         process_offset = 0
         begin = self._first_unsure(files, base)
         # Differs: if none of the last files of a consume queue has a unit, recovery checks earlier files too. The
-        # original assumes that they are full. Here the file before them is first taken as full, and checked below.
+        # original assumes that they are full. Here the file before them is taken as full at first,
+        # and its last unit is checked.
         last_good = (files[begin - 1], self.queue.mapped_file_size) if begin else (files[0], 0)
         for mapped_file in files[begin:]:
             buffer = mapped_file.slice_byte_buffer()

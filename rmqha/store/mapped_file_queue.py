@@ -531,8 +531,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
     """A queue of files in several folders.
 
     Files are created in the folders that are neither read-only nor full, or, if all are full, in those that are not
-    read-only, in sorted order. File n goes to the folder
-    with number n modulo their count.
+    read-only, in sorted order. File n goes to the folder with number n modulo their count.
 
     Java: org.apache.rocketmq.store.MultiPathMappedFileQueue (4.9.8)
     """
