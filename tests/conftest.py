@@ -24,6 +24,10 @@ _FAILED = pytest.StashKey[bool]()
 # Test runs that tests start themselves record no durations.
 _NOTES_DURATIONS = os.environ.pop("RMQHA_NOTE_DURATIONS", "") == "1"
 
+# The contexts of the person who runs the tests are no part of them.
+os.environ.pop("RMQHA_CONTEXT", None)
+os.environ["RMQHA_CONTEXTS_FILE"] = os.path.join(os.sep, "nonexistent", "contexts.json")
+
 # No deadline: a machine that stalls for half a second must not fail a test.
 settings.register_profile("new draws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same draws", parent=settings.get_profile("new draws"), derandomize=True, database=None)

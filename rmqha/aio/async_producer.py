@@ -33,6 +33,14 @@ class AsyncLife:
     # The event loop that started this object. Set by start, and kept after close
     _loop: asyncio.AbstractEventLoop | None = None
 
+    @classmethod
+    def from_context(cls, group: str, context: str | None = None, **settings: Any) -> Self:
+        """Return a client of a group for the cluster of a context; see Lifecycle.from_context."""
+        from rmqha.client.contexts import load_context  # most clients are given an address
+
+        create: Callable[..., Self] = cls
+        return create(group, **{**load_context(context).client_arguments(), **settings})
+
     def _check_home(self, client: Lifecycle, attribute: str) -> None:
         """Raise MQClientException in a forked process, or in an event loop other than the one that started this object.
 

@@ -15,9 +15,10 @@ import os
 import random
 import sys
 import threading
+from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rmqha.client import LOGGER_NAMES
 from rmqha.client.exception import MQClientException
@@ -60,6 +61,19 @@ class Lifecycle:
     def __init__(self) -> None:
         super().__init__()
         self._home = HomeProcess()
+
+    @classmethod
+    def from_context(cls, group: str, context: str | None = None, **settings: Any) -> Self:
+        """Return a client of a group for the cluster of a context, with its account and TLS settings.
+
+        `context`: its name; by default $RMQHA_CONTEXT, else the current one. `settings`: the other arguments of the
+        class. ContextError when the context does not exist or can't be used.
+        """
+        from rmqha.client.contexts import load_context  # most clients are given an address
+
+        # The subclasses' arguments: group, namesrv_addr, rpc_hook, namespace and settings.
+        create: Callable[..., Self] = cls
+        return create(group, **{**load_context(context).client_arguments(), **settings})
 
     def check_process(self) -> None:
         """Raise MQClientException if this process was forked after the start."""

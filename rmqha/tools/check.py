@@ -27,6 +27,7 @@ from rmqha.tools.admin.cluster_admin import (
     parsed_address,
 )
 from rmqha.tools.check_base import CheckCommand, Limits, LimitsType, Status
+from rmqha.tools.connection import connected, namesrv_option
 from rmqha.tools.replication.controllers import Controllers, controller_faults, faults_of, leader_of, split_addresses
 from rmqha.tools.replication.judgement import Problem, Rules, judge_all, name_of, worst
 from rmqha.tools.replication.log_match import (
@@ -47,7 +48,6 @@ from rmqha.tools.terminal import (
     counted,
     duration_type,
     emit,
-    namesrv_option,
     output_option,
     put,
     size_type,
@@ -73,7 +73,7 @@ def controller_check_command(controller: str, namesrv: str | None, names: tuple[
     Prints one line. Exit code: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
     addresses = split_addresses(controller)
-    with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
+    with connected(namesrv, timeout_s) as admin:
         # broker name -> address of its master, "" when no master is registered
         masters = dict.fromkeys(names, "")
         for each in admin.brokers() if namesrv else ():
@@ -324,7 +324,7 @@ def ha_check_command(namesrv: str | None, broker: str | None, cluster: str | Non
     brokers are read through their HA port, so the whole range crosses the network; rmqha's brokers send checksums only.
     """
     wanted = _wanted(deep, offsets, newest)
-    with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
+    with connected(namesrv, timeout_s) as admin:
         reading = read_replication(admin, cluster, broker, probe, split_addresses(controller or ""))
         rules = Rules(warn, crit, min_slaves, ignore)
         compared = compare_slaves(admin, reading.views, rules, wanted) if wanted is not None else []
@@ -387,7 +387,7 @@ def server_check_command(namesrv: str | None, broker: str | None, timeout_s: flo
     begin = time.monotonic()
     status, text = Status.OK, f"{kind} {address} answers"
     try:
-        with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
+        with connected(namesrv, timeout_s) as admin:
             if broker is None:
                 admin.examine_broker_cluster_info()
             else:

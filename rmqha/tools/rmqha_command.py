@@ -11,6 +11,7 @@ import click
 from rmqha import __version__
 from rmqha.common.program import Interruptible, examples, exit_code
 from rmqha.tools import terminal
+from rmqha.tools.connection import complete_context, name_context
 from rmqha.tools.terminal import HELP_OPTIONS, CannotAnswerError, LazyCommand, LazyGroup, put, with_root_options
 
 PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group",
@@ -61,6 +62,8 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
                   "Run checks for monitoring: one line and an exit code each."),
         LazyCommand("doctor", "rmqha.tools.doctor.doctor_command:doctor_command",
                     "Find faults in config files, this host and a running cluster."),
+        LazyGroup("context", "rmqha.tools.context_command:context_group",
+                  "Name clusters with their addresses and accounts, and choose one."),
         LazyGroup("config", "rmqha.tools.config.config_command:config_group",
                   "Explain config keys, check config files, copy the shipped ones."),
     ),
@@ -120,6 +123,8 @@ class RootGroup(click.Group):
 
 @click.group("rmqha", cls=RootGroup, context_settings={"help_option_names": HELP_OPTIONS})
 @click.version_option(__version__, prog_name="rmqha")
+@click.option("--context", metavar="NAME", expose_value=False, callback=name_context, is_eager=True,
+              shell_complete=complete_context, help="The context to work with, instead of the current one.")
 def rmqha() -> None:
     """Tools for RocketMQ: messages, stores, replication, clusters.
 

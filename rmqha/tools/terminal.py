@@ -19,7 +19,6 @@ import click
 
 from rmqha import __version__
 from rmqha.common import units
-from rmqha.common.program import NAMESRV_ADDR_ENV
 
 OK = 0
 FAILED = 1
@@ -38,9 +37,6 @@ class CannotAnswerError(click.ClickException):
     exit_code = CANNOT_ANSWER
 
 
-namesrv_option = click.option(
-    "-n", "--namesrv", envvar=NAMESRV_ADDR_ENV, metavar="HOST:PORT",
-    help="Name servers, separated by semicolons; by default $NAMESRV_ADDR.")
 topic_option = click.option("-t", "--topic", required=True, help="The topic.")
 output_option = click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
                              show_default=True, help="The output format.")

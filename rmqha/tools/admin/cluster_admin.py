@@ -33,6 +33,7 @@ from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC, RMQ_SYS_BENCHMARK_T
 from rmqha.remoting.addresses import string2_socket_address
 from rmqha.remoting.exception import RemotingConnectException, RemotingException
 from rmqha.remoting.interfaces import RPCHook
+from rmqha.remoting.tls_system_config import TlsSystemConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.terminal import CannotAnswerError
 
@@ -87,8 +88,8 @@ class ClusterAdmin(DefaultMQAdminExt):
     """
 
     def __init__(self, namesrv_addr: str | None = None, timeout_millis: float = DEFAULT_TIMEOUT_MS,
-                 rpc_hook: RPCHook | None = None) -> None:
-        super().__init__(None, rpc_hook, timeout_millis, requests_only=True)
+                 rpc_hook: RPCHook | None = None, tls: TlsSystemConfig | None = None) -> None:
+        super().__init__(None, rpc_hook, timeout_millis, requests_only=True, tls=tls)
         self.client_config.namesrv_addr = namesrv_addr or None
         for address in (self.client_config.get_namesrv_addr() or "").split(";"):  # without http://
             if address.strip():
@@ -101,17 +102,22 @@ class ClusterAdmin(DefaultMQAdminExt):
     def __exit__(self, *_exc: object) -> None:
         self.shutdown()
 
+    def another(self, namesrv_addr: str) -> "ClusterAdmin":
+        """Return a client for another name server, with the same time-out, account and TLS settings."""
+        return ClusterAdmin(namesrv_addr, self.timeout_millis, self.rpc_hook, self.client_config.tls)
+
     # ---- name servers
 
     def examine_broker_cluster_info(self) -> ClusterInfo:
         """Return all brokers registered at the name server."""
         if not self.namesrv_addr:
-            raise CannotAnswerError("no name server: give it with -n host:port, or in NAMESRV_ADDR")
-        return self._asked(f"name server {self.namesrv_addr}", super().examine_broker_cluster_info)
+            raise CannotAnswerError("no name server: give it with -n host:port, in NAMESRV_ADDR, or as a context "
+                                    "(`rmqha context add`)")
+        return self.asked(f"name server {self.namesrv_addr}", super().examine_broker_cluster_info)
 
     def fetch_departed_brokers(self) -> list[DepartedBroker]:
         """Return the brokers that the name server expects but that are not registered."""
-        return self._asked(f"name server {self.namesrv_addr}", super().fetch_departed_brokers)
+        return self.asked(f"name server {self.namesrv_addr}", super().fetch_departed_brokers)
 
     def brokers(self) -> list[Broker]:
         """Return all brokers registered at the name server, sorted."""
@@ -129,14 +135,14 @@ class ClusterAdmin(DefaultMQAdminExt):
 
     def get_broker_config(self, broker_addr: str) -> dict[str, str]:
         """Return all settings of a broker."""
-        return self._asked(f"broker {broker_addr}", super().get_broker_config, broker_addr)
+        return self.asked(f"broker {broker_addr}", super().get_broker_config, broker_addr)
 
     def runtime_info(self, address: str) -> dict[str, str]:
         """Return the broker's runtime table. A broker that has just started is given time for its first sample."""
         deadline = time.monotonic() + _STARTING_S
         while True:
             try:
-                return self._asked(f"broker {address}", self.fetch_broker_runtime_stats, address).table or {}
+                return self.asked(f"broker {address}", self.fetch_broker_runtime_stats, address).table or {}
             except RefusedError as refusal:
                 if _NO_SAMPLE not in refusal.message or time.monotonic() > deadline:
                     raise
@@ -145,7 +151,7 @@ class ClusterAdmin(DefaultMQAdminExt):
     def ha_runtime_info(self, address: str) -> HARuntimeInfo | None:
         """Return the state of replication; None when the broker does not know the request, like 4.9."""
         try:
-            return self._asked(f"broker {address}", self.get_broker_ha_status, address)
+            return self.asked(f"broker {address}", self.get_broker_ha_status, address)
         except RefusedError as refusal:
             if refusal.code == response_code.REQUEST_CODE_NOT_SUPPORTED:
                 return None
@@ -157,7 +163,7 @@ class ClusterAdmin(DefaultMQAdminExt):
         Also None when there are too many topics, or when the answers take beyond `deadline`, a monotonic time.
         """
         who, api = f"broker {address}", self.api
-        topics = list(self._asked(who, api.get_all_topic_config, address, self.timeout_millis).topicConfigTable or ())
+        topics = list(self.asked(who, api.get_all_topic_config, address, self.timeout_millis).topicConfigTable or ())
         if len(topics) > _MAX_TOPICS:
             return None
         newest = 0
@@ -165,7 +171,7 @@ class ClusterAdmin(DefaultMQAdminExt):
             if deadline is not None and time.monotonic() > deadline:
                 return None
             try:
-                stats = self._asked(who, api.get_topic_stats_info, address, topic, self.timeout_millis)
+                stats = self.asked(who, api.get_topic_stats_info, address, topic, self.timeout_millis)
             except RefusedError:  # the topic was deleted meanwhile
                 continue
             newest = max([newest, *(each.lastUpdateTimestamp for each in stats.offsetTable.values())])
@@ -175,7 +181,7 @@ class ClusterAdmin(DefaultMQAdminExt):
         self, broker_addr: str, is_order: bool, timeout_millis: float
     ) -> ConsumeStatsList:
         """Return the consume progress of all groups of a broker."""
-        return self._asked(f"broker {broker_addr}", super().fetch_consume_stats_in_broker, broker_addr, is_order,
+        return self.asked(f"broker {broker_addr}", super().fetch_consume_stats_in_broker, broker_addr, is_order,
                            timeout_millis)
 
     def put_probe(self, broker: Broker) -> int:
@@ -191,7 +197,7 @@ class ClusterAdmin(DefaultMQAdminExt):
                                                 g=int(time.time() * 1000), h=0, i="", j=0)
             message = Message(topic, _PROBE_BODY)
             try:
-                sent = self._asked(f"broker {broker.address}", self.api.send_message, broker.address, broker.name,
+                sent = self.asked(f"broker {broker.address}", self.api.send_message, broker.address, broker.name,
                                    message, header, _PROBE_BODY, self.timeout_millis)
             except RefusedError as error:
                 if error.code not in _OTHER_TOPIC:
@@ -205,13 +211,13 @@ class ClusterAdmin(DefaultMQAdminExt):
 
     def view_record(self, broker_addr: str, offset: int) -> bytes:
         """Return the record that begins at a commit log offset; raise RefusedError when none begins there."""
-        return self._asked(f"broker {broker_addr}", super().view_record, broker_addr, offset)
+        return self.asked(f"broker {broker_addr}", super().view_record, broker_addr, offset)
 
     def get_commit_log_checksums(
         self, broker_addr: str, offset: int, block_size: int, count: int
     ) -> LogChecksums | None:
         """Return the checksums of blocks of a broker's log; None when the broker does not know the request."""
-        return self._asked(f"broker {broker_addr}", super().get_commit_log_checksums, broker_addr, offset, block_size,
+        return self.asked(f"broker {broker_addr}", super().get_commit_log_checksums, broker_addr, offset, block_size,
                            count)
 
     def get_commit_log_bytes(self, broker_addr: str, offset: int, size: int) -> bytes | None:
@@ -219,48 +225,48 @@ class ClusterAdmin(DefaultMQAdminExt):
 
         None when it does not know the request.
         """
-        return self._asked(f"broker {broker_addr}", super().get_commit_log_bytes, broker_addr, offset, size)
+        return self.asked(f"broker {broker_addr}", super().get_commit_log_bytes, broker_addr, offset, size)
 
     def get_broker_epoch_cache(self, broker_addr: str) -> EpochEntryCache:
         """Return a replica's id, its epochs and the end of its log; raise RefusedError when its role is fixed."""
-        return self._asked(f"broker {broker_addr}", super().get_broker_epoch_cache, broker_addr)
+        return self.asked(f"broker {broker_addr}", super().get_broker_epoch_cache, broker_addr)
 
     def notify_broker_role_changed(self, broker_addr: str, header: NotifyBrokerRoleChangedRequestHeader) -> None:
         """Notify a replica which broker is the master."""
-        self._asked(f"broker {broker_addr}", super().notify_broker_role_changed, broker_addr, header)
+        self.asked(f"broker {broker_addr}", super().notify_broker_role_changed, broker_addr, header)
 
     def handover_master(self, broker_addr: str, broker_id: int, timeout_millis: int) -> None:
         """Make a master refuse messages until that replica holds all; RefusedError if it does not catch up in time."""
-        self._asked(f"broker {broker_addr}", super().handover_master, broker_addr, broker_id, timeout_millis)
+        self.asked(f"broker {broker_addr}", super().handover_master, broker_addr, broker_id, timeout_millis)
 
     def rejoin_master(self, broker_addr: str) -> None:
         """Make a slave truncate, at its next handshake, what its master does not have."""
-        self._asked(f"broker {broker_addr}", super().rejoin_master, broker_addr)
+        self.asked(f"broker {broker_addr}", super().rejoin_master, broker_addr)
 
     # ---- controllers
 
     def get_controller_meta_data(self, controller_addr: str) -> GetMetaDataResponseHeader:
         """Return the group of a controller and its leader."""
-        return self._asked(f"controller {controller_addr}", super().get_controller_meta_data, controller_addr)
+        return self.asked(f"controller {controller_addr}", super().get_controller_meta_data, controller_addr)
 
     def get_controller_config(self, controllers: list[str]) -> dict[str, dict[str, str]]:
         """Return all settings of controllers, by address."""
-        return self._asked(f"controller {', '.join(controllers)}", super().get_controller_config, controllers)
+        return self.asked(f"controller {', '.join(controllers)}", super().get_controller_config, controllers)
 
     def get_in_sync_state_data(self, controller_addr: str, broker_names: list[str]) -> BrokerReplicasInfo:
         """Return the leading controller's state of broker names; names that it does not know are left out."""
-        return self._asked(f"controller {controller_addr}", super().get_in_sync_state_data, controller_addr,
+        return self.asked(f"controller {controller_addr}", super().get_in_sync_state_data, controller_addr,
                            broker_names)
 
     def elect_master(
         self, controller_addr: str, cluster_name: str, broker_name: str, broker_id: int
     ) -> tuple[ElectMasterResponseHeader, BrokerMemberGroup | None]:
         """Make the leading controller elect that replica as master."""
-        return self._asked(f"controller {controller_addr}", super().elect_master, controller_addr, cluster_name,
+        return self.asked(f"controller {controller_addr}", super().elect_master, controller_addr, cluster_name,
                            broker_name, broker_id)
 
-    def _asked(self, whom: str, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `ask` and return its result; raise its failures as errors for users."""
+    def asked(self, whom: str, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `ask` and return its result; raise its failures as errors for users. `whom`: "broker HOST:PORT"."""
         try:
             return ask(*args, **kwargs)
         except RemotingConnectException:

@@ -12,7 +12,7 @@ from rmqha.client.impl.mq_admin_impl import MQAdminImpl
 from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
 from rmqha.client.impl.mq_client_instance import MQClientInstance
 from rmqha.client.impl.mq_client_manager import make_client_instance
-from rmqha.common import mix_all, topics
+from rmqha.common import filesystem, mix_all, topics
 from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import MessageClientExt, MessageExt, MessageQueue
 from rmqha.common.protocol import cluster_bodies, request_code, response_code
@@ -62,6 +62,7 @@ from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_config import RemotingClientConfig
+from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 log = logging.getLogger("RocketmqClient")
 
@@ -86,6 +87,7 @@ class DefaultMQAdminExt:
         finally:
             admin.shutdown()
 
+    With `tls` it connects with these TLS settings, otherwise as the system properties say.
     With `requests_only` there are only the connections that requests need: no route updates, no heartbeats. Then
     connecting may take up to the time-out, too, and `mq_admin` has a client of its own.
 
@@ -93,7 +95,8 @@ class DefaultMQAdminExt:
     """
 
     def __init__(self, namesrv_addr: str | None = None, rpc_hook: RPCHook | None = None,
-                 timeout_millis: float = TIMEOUT_MILLIS, requests_only: bool = False) -> None:
+                 timeout_millis: float = TIMEOUT_MILLIS, requests_only: bool = False,
+                 tls: TlsSystemConfig | None = None) -> None:
         self.rpc_hook = rpc_hook
         self.timeout_millis = timeout_millis
         self._requests_only = requests_only
@@ -101,6 +104,8 @@ class DefaultMQAdminExt:
         self.client_config.client_callback_executor_threads = 1
         if namesrv_addr is not None:
             self.client_config.namesrv_addr = namesrv_addr
+        if tls is not None:
+            self.client_config.use_tls, self.client_config.tls = True, tls
         self._instance: MQClientInstance | None = None
         # the client's, or a separate one with requests_only
         self._api: MQClientAPIImpl | None = None
@@ -643,3 +648,13 @@ def consume_message_directly(
 
 def _addrs_of(admin: DefaultMQAdminExt, topic: str) -> list[str | None]:
     return [broker.select_broker_addr() for broker in admin.examine_topic_route_info(topic).brokerDatas] or [None]
+
+
+def tools_account() -> RPCHook | None:
+    """Return the hook that signs requests with the account in conf/tools.yml below the home; None without that file."""
+    file = filesystem.rocketmq_home() / "conf" / "tools.yml"
+    if not file.exists():
+        return None
+    from rmqha.acl import acl_files  # most clusters have no accounts
+
+    return acl_files.get_acl_rpc_hook(str(file))

@@ -4,15 +4,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from rmqha import __version__
-from rmqha.common import filesystem, logs
+from rmqha.common import logs
 from rmqha.common.program import NAMESRV_ADDR_ENV, Interruptible, exit_code, run_while_read
-from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.command import commons_cli
 from rmqha.tools.command.commons_cli import CommandLine, ParseException
 from rmqha.tools.command.sub_commands import SUB_COMMANDS
 
 if TYPE_CHECKING:
-    from rmqha.remoting.interfaces import RPCHook
     from rmqha.tools.command.sub_command import Renderer, SubCommand
 
 TEXT, JSON = "text", "json"
@@ -70,11 +68,12 @@ def main0(args: list[str]) -> int:
 
 def _run(command: "SubCommand", command_line: CommandLine, renderer: "Renderer") -> int:
     # imports the client, which the help does not need
+    from rmqha.tools.admin.default_mq_admin_ext import tools_account
     from rmqha.tools.admin.message_track import stack_trace
     from rmqha.tools.command.sub_command import SubCommandException
 
     try:
-        command.run(command_line, renderer, get_acl_rpc_hook())
+        command.run(command_line, renderer, tools_account())
     except SubCommandException as error:
         sys.stdout.flush()
         sys.stderr.write(stack_trace(error))
@@ -111,17 +110,6 @@ def list_text() -> str:
 def _output_help(command: "type[SubCommand]") -> str:
     short = "-o json, " if command.build_commandline_options().find("o") is None else ""
     return f"{short}--output json or --json prints rows and documents as JSON, one object per line.\n"
-
-
-def get_acl_rpc_hook() -> "RPCHook | None":
-    """Return the hook that signs requests with the account in conf/tools.yml below the home; None without that file."""
-    file = filesystem.rocketmq_home() / "conf" / "tools.yml"
-    if not file.exists():
-        return None
-    # Reading YAML needs a library that users without accounts need not install.
-    from rmqha.acl import acl_files
-
-    return acl_files.get_acl_rpc_hook(str(file))
 
 
 if __name__ == "__main__":

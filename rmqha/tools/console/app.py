@@ -28,8 +28,8 @@ from rmqha.common import sys_flags
 from rmqha.common import topics as topic_validator
 from rmqha.common.texts import JsonTextError, parse_json
 from rmqha.common.topics import TopicConfig
-from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.connection import NO_ACCOUNT, Account
 from rmqha.tools.console.access import Access
 from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view import texts
@@ -59,7 +59,7 @@ class Wanted:
     broker: str | None = None
     interval_s: float = 2.0
     timeout_s: float = 2.0
-    rpc_hook: RPCHook | None = None
+    account: Account = NO_ACCOUNT
 
 
 class Source:
@@ -68,10 +68,10 @@ class Source:
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         timeout_ms = round(wanted.timeout_s * 1000)
-        self._collector = Collector(wanted.namesrv, timeout_ms, wanted.cluster, wanted.broker, wanted.rpc_hook)
+        self._collector = Collector(wanted.namesrv, timeout_ms, wanted.cluster, wanted.broker, wanted.account)
         self.history = History()
         self.poller = ViewPoller(self._collector, self.history, wanted.interval_s)
-        self._admin = DefaultMQAdminExt(wanted.namesrv, wanted.rpc_hook, timeout_ms)
+        self._admin = DefaultMQAdminExt(wanted.namesrv, wanted.account.rpc_hook, timeout_ms, tls=wanted.account.tls)
         self.questions = Questions(self._admin)
         self.messages = Messages(self.questions)
         self._stack = ExitStack()

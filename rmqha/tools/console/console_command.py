@@ -4,9 +4,10 @@ import secrets
 import click
 
 from rmqha.common.program import examples
+from rmqha.tools.connection import account, needed_namesrv
 from rmqha.tools.console.access import MIN_TOKEN, Access, is_loopback
 from rmqha.tools.terminal import extra_needed
-from rmqha.tools.view.texts import account, needed_namesrv, view_options
+from rmqha.tools.view.texts import view_options
 
 
 @click.command("console", epilog=examples(

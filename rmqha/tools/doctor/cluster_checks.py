@@ -12,6 +12,7 @@ from rmqha.common.texts import real, whole
 from rmqha.remoting.addresses import Probe, probe
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, chosen, number
 from rmqha.tools.check_base import Status
+from rmqha.tools.connection import connected
 from rmqha.tools.doctor.host_checks import Report, is_loopback, judge_used
 from rmqha.tools.replication.ask import Told
 from rmqha.tools.replication.controllers import Controllers, controller_faults, faults_of
@@ -94,7 +95,7 @@ def _check_log(slave: SlaveView, view: MasterView, report: Report) -> None:
 
 def check_controllers(where: str, addresses: list[str], timeout_ms: float, report: Report) -> None:
     """Check the controllers that a config file names: without a leader, its broker waits for a role."""
-    with ClusterAdmin(timeout_millis=timeout_ms) as admin:
+    with connected(None, timeout_ms / 1000) as admin:
         faults = controller_faults(Controllers(admin).ask(addresses))
     for fault in faults:
         say = report.error if fault.status is Status.CRITICAL else report.warning
@@ -159,7 +160,7 @@ def check_name_servers(addresses: list[str], timeout_ms: float, report: Report) 
     lists = asked.lists
     for address in addresses:
         try:
-            with ClusterAdmin(address, timeout_ms) as admin:
+            with connected(address, timeout_ms / 1000) as admin:
                 lists[address] = set(admin.brokers())
                 asked.departed |= set(admin.fetch_departed_brokers())
         except CannotAnswerError as error:
@@ -191,7 +192,7 @@ def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, 
         brokers = chosen(brokers, cluster, None)
     listed = {broker.address for broker in brokers}
     told: list[TimedTold] = []
-    with ClusterAdmin(timeout_millis=timeout_ms) as admin:
+    with connected(None, timeout_ms / 1000) as admin:
         # slaves before masters, whose logs only grow: so a slave can't seem to be ahead of its master
         for broker in sorted(brokers, key=lambda each: (each.is_master, each)):
             answer = _ask(admin, broker, report)
@@ -388,7 +389,7 @@ def check_stopped_store(where: str, lowest: int, highest: int, name: str, broker
         report.warning("roles", where, f"no master {name} is registered: this slave would not find a master",
                        "start the master, or correct brokerName")
         return
-    with ClusterAdmin(timeout_millis=timeout_ms) as admin:
+    with connected(None, timeout_ms / 1000) as admin:
         master = _ask(admin, masters[0], report)
     if master is not None:
         _check_offsets(where, lowest, highest, master, report)

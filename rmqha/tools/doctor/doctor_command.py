@@ -4,11 +4,11 @@ import os
 
 import click
 
-from rmqha.common import mix_all
 from rmqha.common.program import examples
 from rmqha.store import store_path_config_helper as paths
 from rmqha.store.message_store_config import MULTI_PATH_SPLITTER
-from rmqha.tools.admin.cluster_admin import DEFAULT_TIMEOUT_MS, Broker, ClusterAdmin, parsed_address
+from rmqha.tools.admin.cluster_admin import DEFAULT_TIMEOUT_MS, Broker, parsed_address
+from rmqha.tools.connection import connected, namesrv_option
 from rmqha.tools.doctor.cluster_checks import (
     check_cluster,
     check_controllers,
@@ -70,8 +70,7 @@ def _print(report: Report, verbose: bool, output: str) -> None:
     "rmqha doctor -n 127.0.0.1:9876"))
 @click.option("-c", "--config", "files", multiple=True, type=click.Path(dir_okay=False),
               help="A broker's config file to check for this host; may be repeated.")
-@click.option("-n", "--namesrv", envvar=mix_all.NAMESRV_ADDR_ENV,
-              help="Name servers, host:port, separated by semicolons: check all registered brokers.")
+@namesrv_option
 @click.option("-b", "--broker", "extra", multiple=True, metavar="HOST:PORT",
               help="A broker to check even if the name server does not list it; may be repeated.")
 @click.option("--cluster", help="Check only the brokers of this cluster.")
@@ -108,7 +107,7 @@ def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str
     if addresses or extra:
         on_one_host = all(is_loopback(address.rpartition(":")[0]) for address in [*addresses, *extra])
         found = check_cluster(brokers, list(extra), cluster, on_one_host, timeout_ms, report)
-        with ClusterAdmin(timeout_millis=timeout_ms) as admin:
+        with connected(None, timeout_ms / 1000) as admin:
             check_replication(admin, found, bool(brokers), report)
     _print(report, verbose, output)
     if report.count(Severity.ERROR):

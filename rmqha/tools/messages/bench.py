@@ -17,6 +17,7 @@ from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendCallback, SendResult, SendStatus
 from rmqha.common.message.message import Message
 from rmqha.common.program import examples
+from rmqha.tools.connection import namesrv_option
 from rmqha.tools.errors import one_line
 from rmqha.tools.messages.consume import EARLIEST, Position, PositionType, QueueFeed
 from rmqha.tools.messages.produce import new_consumer, new_producer, read_queues
@@ -26,7 +27,6 @@ from rmqha.tools.terminal import (
     counted,
     duration_type,
     emit,
-    namesrv_option,
     output_option,
     percentiles,
     put,

@@ -27,6 +27,7 @@ from rmqha.common.compression import MissingBody
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.program import examples, interrupted_later
 from rmqha.common.protocol import response_code
+from rmqha.tools.connection import namesrv_option
 from rmqha.tools.errors import one_line
 from rmqha.tools.messages.produce import NO_GROUP, as_object, chosen_queues, new_consumer, read_queues, user_properties
 from rmqha.tools.terminal import (
@@ -37,7 +38,6 @@ from rmqha.tools.terminal import (
     display_width,
     duration_type,
     emit,
-    namesrv_option,
     output_option,
     padded,
     put,

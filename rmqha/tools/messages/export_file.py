@@ -35,6 +35,7 @@ from rmqha.common.message.message_decoder import MessageBatch, may_join_batch, s
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from rmqha.common.program import examples, interrupted_later
 from rmqha.common.topics import check_topic
+from rmqha.tools.connection import namesrv_option
 from rmqha.tools.errors import one_line
 from rmqha.tools.messages.consume import QueueFeed
 from rmqha.tools.messages.produce import (
@@ -63,7 +64,6 @@ from rmqha.tools.terminal import (
     WorkFailedError,
     counted,
     iso_time,
-    namesrv_option,
     progress,
     put,
     to_json,

@@ -9,7 +9,6 @@
 """
 import base64
 import contextlib
-import os
 import reprlib
 import sys
 import time
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
@@ -35,8 +33,7 @@ from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.mix_all import TOOLS_CONSUMER_GROUP
 from rmqha.common.program import examples, interrupted_later
 from rmqha.common.texts import JsonTextError, parse_json
-from rmqha.remoting.interfaces import RPCHook
-from rmqha.tools.admin.cluster_admin import ClusterAdmin
+from rmqha.tools.connection import account, connected, namesrv_option, set_tls
 from rmqha.tools.errors import one_line
 from rmqha.tools.terminal import (
     CannotAnswerError,
@@ -44,7 +41,6 @@ from rmqha.tools.terminal import (
     counted,
     emit,
     iso_time,
-    namesrv_option,
     output_option,
     put,
     topic_option,
@@ -316,26 +312,17 @@ _ASK_TIMEOUT_MS = 3_000
 
 def checked(namesrv: str | None) -> str:
     """Return the name servers, once one of them has answered; CannotAnswerError, with a hint, if none does."""
-    with ClusterAdmin(namesrv) as admin:
+    with connected(namesrv, _ASK_TIMEOUT_MS / 1000) as admin:
         admin.examine_broker_cluster_info()
     assert namesrv is not None
     return namesrv
 
 
-def signing_hook() -> RPCHook | None:
-    """Return the hook that signs requests with the account in $ROCKETMQ_HOME/conf/tools.yml; None without one."""
-    file = Path(os.environ.get("ROCKETMQ_HOME", ".")) / "conf" / "tools.yml"
-    if not file.exists():
-        return None
-    # Here: reading YAML needs a library that is optional for users without accounts.
-    from rmqha.acl import acl_files
-
-    return acl_files.get_acl_rpc_hook(str(file))
-
-
 def new_producer(namesrv: str | None, group: str = PRODUCER_GROUP) -> DefaultMQProducer:
     """Return a producer that is not started yet."""
-    return DefaultMQProducer(group, checked(namesrv), signing_hook())
+    producer = DefaultMQProducer(group, checked(namesrv), account().rpc_hook)
+    set_tls(producer)
+    return producer
 
 
 def new_consumer(namesrv: str | None, group: str = NO_GROUP, topic: str | None = None) -> DefaultMQPullConsumer:
@@ -346,7 +333,8 @@ def new_consumer(namesrv: str | None, group: str = NO_GROUP, topic: str | None =
     """
     if group == NO_GROUP:
         group, topic = TOOLS_CONSUMER_GROUP, None
-    consumer = DefaultMQPullConsumer(group, checked(namesrv), signing_hook())
+    consumer = DefaultMQPullConsumer(group, checked(namesrv), account().rpc_hook)
+    set_tls(consumer)
     consumer.keep_bad_bodies = True
     if topic is not None:
         consumer.register_topics = {topic}

@@ -39,6 +39,7 @@ from rmqha.tools.admin.cluster_admin import (
     parsed_address,
 )
 from rmqha.tools.check_base import Status
+from rmqha.tools.connection import namesrv_option
 from rmqha.tools.replication.ask import Look, Told, ask_all, in_parallel
 from rmqha.tools.replication.controllers import Controllers, controller_faults, faults_of
 from rmqha.tools.replication.judgement import Case, Connection, Matches, Whose, judge_own_connection, judge_slave, match
@@ -51,7 +52,7 @@ from rmqha.tools.replication.views import (
     SlaveView,
     scrub_view,
 )
-from rmqha.tools.terminal import CannotAnswerError, duration_type, namesrv_option
+from rmqha.tools.terminal import CannotAnswerError, duration_type
 
 
 @dataclass
@@ -93,10 +94,11 @@ class NameServers:
         return found
 
 
-def ask_name_servers(namesrv: str, timeout_ms: float) -> NameServers:
-    """Ask all name servers of "host:port;host:port" at once; raise one's error when none answers."""
-    addresses = [part.strip() for part in namesrv.split(";") if part.strip()]
-    answers = in_parallel(lambda address: _listed(address, timeout_ms), addresses, timeout_ms, lambda address: (
+def ask_name_servers(admin: ClusterAdmin) -> NameServers:
+    """Ask all name servers of `admin` at once; raise one's error when none answers."""
+    timeout_ms = admin.timeout_millis
+    addresses = [part.strip() for part in (admin.namesrv_addr or "").split(";") if part.strip()]
+    answers = in_parallel(lambda address: _listed(admin, address), addresses, timeout_ms, lambda address: (
         NoAnswerError(f"name server {address} did not answer within {timeout_ms / 1000:g} s")))
     asked = NameServers()
     for address, answer in answers.items():
@@ -110,9 +112,9 @@ def ask_name_servers(namesrv: str, timeout_ms: float) -> NameServers:
     return asked
 
 
-def _listed(address: str, timeout_ms: float) -> tuple[set[Broker], set[DepartedBroker]] | CannotAnswerError:
+def _listed(like: ClusterAdmin, address: str) -> tuple[set[Broker], set[DepartedBroker]] | CannotAnswerError:
     try:
-        with ClusterAdmin(address, timeout_ms) as admin:
+        with like.another(address) as admin:
             return set(admin.brokers()), set(admin.fetch_departed_brokers())
     except CannotAnswerError as error:
         return error
@@ -545,7 +547,7 @@ def read_replication(admin: ClusterAdmin, cluster: str | None, broker: str | Non
         if cluster is not None:
             raise CannotAnswerError("--cluster needs the name server: give it with -n host:port")
         return _read(admin, reader, [Group([Broker("", "", 0, broker)], listed=False)], controllers, [])
-    name_servers = ask_name_servers(admin.namesrv_addr, admin.timeout_millis)
+    name_servers = ask_name_servers(admin)
     groups: dict[tuple[str, str], Group] = {}
     for each in chosen(name_servers.brokers, cluster, broker):
         groups.setdefault((each.cluster, each.name), Group([])).brokers.append(each)

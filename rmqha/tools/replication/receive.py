@@ -31,6 +31,7 @@ from rmqha.store import store_path_config_helper as paths
 from rmqha.store.ha import ha_transfer
 from rmqha.store.ha.record_verifier import RecordFlawError, RecordVerifier
 from rmqha.tools.admin.cluster_admin import DEFAULT_TIMEOUT_MS, ClusterAdmin, NoAnswerError, number, parsed_address
+from rmqha.tools.connection import connected
 from rmqha.tools.store_files import reading
 from rmqha.tools.store_files.reading import CommitLogReader, Folder, list_folder
 from rmqha.tools.terminal import CannotAnswerError, duration_type
@@ -540,7 +541,7 @@ def receive_command(master: str, broker: str | None, folder: str, begin: str, ac
     stop = StopSignal()
     before = {number: signal.signal(number, stop.handler) for number in ending_signals()}
     try:
-        with ClusterAdmin(timeout_millis=timeout_s * 1000) as admin:
+        with connected(None, timeout_s) as admin:
             def ask() -> Master:
                 return ask_master(admin, broker, ha_address, acknowledge)
             file_size = _first_answer(ask, stop, once)

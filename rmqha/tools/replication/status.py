@@ -9,6 +9,7 @@ from rmqha.common.program import Terminated, examples
 from rmqha.common.units import rate_text, seconds_text
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.check_base import Status
+from rmqha.tools.connection import connected
 from rmqha.tools.replication.controllers import failover_lines, split_addresses
 from rmqha.tools.replication.judgement import Rules, judge, log_problems, worst
 from rmqha.tools.replication.reader import cluster_options, controller_option, read_replication
@@ -162,7 +163,7 @@ def status_command(namesrv: str | None, broker: str | None, cluster: str | None,
     if watch and (output != "table" or not sys.stdout.isatty()):
         raise click.UsageError("--watch needs a terminal and table output; programs can poll with -o json")
     controllers = split_addresses(controller or "")
-    with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
+    with connected(namesrv, timeout_s) as admin:
         if watch:
             try:
                 _watch(admin, cluster, broker, controllers, interval_s)

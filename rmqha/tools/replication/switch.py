@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 
 import click
 
-from rmqha.common.mix_all import NAMESRV_ADDR_ENV
 from rmqha.common.program import examples
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.admin_headers import NotifyBrokerRoleChangedRequestHeader
@@ -38,6 +37,7 @@ from rmqha.tools.admin.cluster_admin import (
     RefusedError,
     parsed_address,
 )
+from rmqha.tools.connection import connected, namesrv_option
 from rmqha.tools.local_cluster import layout as cluster_folder
 from rmqha.tools.local_cluster.cluster_command import folder_options
 from rmqha.tools.replication.controllers import Controllers, controllers_of, split_addresses
@@ -199,7 +199,7 @@ def switch_command(node: str, folder: str | None, name: str | None, controller: 
     the switch failed.
     """
     address = _address(node, folder, name)
-    with ClusterAdmin(None, DEFAULT_TIMEOUT_MS) as admin:
+    with connected(None, DEFAULT_TIMEOUT_MS / 1000) as admin:
         done = switch(admin, address, split_addresses(controller or ""), timeout_s,
                       lambda line: click.echo(line, err=True))
     if output != "table":
@@ -245,7 +245,7 @@ def rejoin_command(broker: str, wait_s: float, timeout_s: float) -> None:
     after their offset. haTruncateDivergedTail=true in the slave's configuration does the same whenever it diverges.
     """
     parsed_address(broker, "--broker")
-    with ClusterAdmin(None, timeout_s * 1000) as admin:
+    with connected(None, timeout_s) as admin:
         before = admin.runtime_info(broker).get(_CUT)
         admin.rejoin_master(broker)
         table = _wait_until_cut(admin, broker, before, wait_s)
@@ -288,8 +288,7 @@ def role_options(command: F) -> F:
 @click.command("promote", short_help="Make a broker the master, without a controller.", epilog=examples(
     "rmqha ha promote -b 10.0.0.2:10911 -n 10.0.0.9:9876"))
 @role_options
-@click.option("-n", "--namesrv", envvar=NAMESRV_ADDR_ENV, metavar="HOST:PORT",
-              help="Name servers, host:port, separated by semicolons: the broker's other replicas are notified too.")
+@namesrv_option
 @click.option("--epoch", type=click.IntRange(1, (1 << 31) - 1),
               help="The new epoch; by default the greatest known epoch plus 1.")
 @click.option("--force", is_flag=True, help="Promote the broker even if the master reports it as not in sync.")
@@ -302,7 +301,7 @@ def promote_command(broker: str, namesrv: str | None, epoch: int | None, force: 
     lost.
     """
     parsed_address(broker, "--broker")
-    with ClusterAdmin(namesrv, timeout_s * 1000) as admin:
+    with connected(namesrv, timeout_s) as admin:
         for line in promote(admin, broker, epoch, force):
             click.echo(line)
 
@@ -374,7 +373,7 @@ def follow_command(broker: str, master: str, ha_address: str | None, timeout_s: 
     for text, what in ((broker, "--broker"), (master, "--master"), (ha_address, "--ha")):
         if text is not None:
             parsed_address(text, what)
-    with ClusterAdmin(None, timeout_s * 1000) as admin:
+    with connected(None, timeout_s) as admin:
         _check_no_controller(admin, broker)
         leader, follower = admin.get_broker_epoch_cache(master), admin.get_broker_epoch_cache(broker)
         if leader.brokerId == follower.brokerId:

@@ -20,6 +20,7 @@ from rmqha.common.message.message_layout import BLANK, BLANK_MAGIC_CODE, HEAD_LE
 from rmqha.common.program import examples
 from rmqha.common.util_all import current_time_millis, offset_to_file_name, time_millis_to_human_string
 from rmqha.store import store_path_config_helper as paths
+from rmqha.tools.connection import connected
 from rmqha.tools.replication.log_match import (
     BLOCK,
     Copy,
@@ -501,7 +502,6 @@ def repair_command(root: str, master: str, apply_: bool, timeout_s: float, commi
     A running rmqha broker is asked for checksums; a RocketMQ broker is read through its HA port, without acknowledging
     anything.
     """
-    from rmqha.tools.admin.cluster_admin import ClusterAdmin  # here: slow to import, not needed elsewhere
     from rmqha.tools.replication.log_match import log_side
 
     lock = paths.get_lock_file(root)
@@ -509,7 +509,7 @@ def repair_command(root: str, master: str, apply_: bool, timeout_s: float, commi
         raise CannotAnswerError(f"{lock} is held: a broker runs on this store. Stop it; check ha --deep compares a "
                                 "running slave")
     store = StoreReader(root, commitlog, index_shape(index_slots, index_entries))
-    with ClusterAdmin(timeout_millis=timeout_s * 1000) as admin, reading.held(lock), \
+    with connected(None, timeout_s) as admin, reading.held(lock), \
             closing(log_side(admin, master, "master")) as side, \
             progress("repair", store.log.files_end - store.log.min_offset) as shown:
         def come_to(offset: int) -> None:

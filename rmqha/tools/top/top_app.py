@@ -15,8 +15,8 @@ from textual.binding import Binding
 from textual.widgets import DataTable, Footer, Input, Static
 
 from rmqha.common.units import count_text
-from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.connection import Account
 from rmqha.tools.terminal import cell
 from rmqha.tools.top import rows
 from rmqha.tools.top.rows import Table
@@ -85,12 +85,12 @@ class TopApp(App[None]):
 
     @classmethod
     def on_cluster(cls, namesrv: str, cluster: str | None, broker: str | None, interval_s: float, timeout_s: float,
-                   rpc_hook: RPCHook | None) -> None:
+                   account: Account) -> None:
         """Show a cluster until the user quits."""
         timeout_ms = round(timeout_s * 1000)
         with ExitStack() as stack:
-            collector = stack.enter_context(Collector(namesrv, timeout_ms, cluster, broker, rpc_hook))
-            admin = DefaultMQAdminExt(namesrv, rpc_hook, timeout_ms)
+            collector = stack.enter_context(Collector(namesrv, timeout_ms, cluster, broker, account))
+            admin = DefaultMQAdminExt(namesrv, account.rpc_hook, timeout_ms, tls=account.tls)
             stack.callback(admin.shutdown)
             poller = ViewPoller(collector, History(), interval_s)
             stack.callback(poller.shutdown)

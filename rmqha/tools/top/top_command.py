@@ -4,10 +4,11 @@ import sys
 import click
 
 from rmqha.common.program import examples
+from rmqha.tools.connection import account, needed_namesrv
 from rmqha.tools.terminal import CannotAnswerError, emit, extra_needed, output_option, put, render_table
 from rmqha.tools.top.rows import Table, brokers, groups, troubles
 from rmqha.tools.view.snapshot import Collector, Picture, picture, snapshot_pair
-from rmqha.tools.view.texts import account, needed_namesrv, overview, view_options
+from rmqha.tools.view.texts import overview, view_options
 
 # Columns that need a history.
 _SPARKS = {"in", "out", "backlog", "lag trend"}

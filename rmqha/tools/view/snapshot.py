@@ -19,10 +19,10 @@ from typing import Self
 from rmqha.common.mix_all import is_sys_consumer_group
 from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList
 from rmqha.common.texts import real, whole
-from rmqha.remoting.interfaces import RPCHook
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, chosen
 from rmqha.tools.admin.default_mq_admin_ext import SYSTEM_GROUPS
 from rmqha.tools.check_base import Status
+from rmqha.tools.connection import NO_ACCOUNT, Account
 from rmqha.tools.replication.ask import Look, Told, ask_all, in_parallel
 from rmqha.tools.replication.judgement import Case, log_problems, name_of
 from rmqha.tools.replication.reader import PATIENCE_S, Group, NameServers, ask_name_servers, told_slave, view_of
@@ -262,8 +262,8 @@ class Collector:
     """
 
     def __init__(self, namesrv: str, timeout_ms: float, cluster: str | None = None, broker: str | None = None,
-                 rpc_hook: RPCHook | None = None) -> None:
-        self._admin = ClusterAdmin(namesrv, timeout_ms, rpc_hook)
+                 account: Account = NO_ACCOUNT) -> None:
+        self._admin = ClusterAdmin(namesrv, timeout_ms, account.rpc_hook, account.tls)
         self._namesrv, self._cluster, self._broker = namesrv, cluster, broker
         self._names = NameServers()
         self._names_at_s = -NAMES_EVERY_S
@@ -316,7 +316,7 @@ class Collector:
             return
         self._names_at_s = now
         try:
-            names = ask_name_servers(self._namesrv, self._admin.timeout_millis)
+            names = ask_name_servers(self._admin)
         except CannotAnswerError as error:
             if not self._brokers:
                 raise

@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
-from rmqha.common import mix_all
 from rmqha.common.texts import real
-from rmqha.remoting.interfaces import RPCHook
+from rmqha.tools.connection import namesrv_option
 from rmqha.tools.replication.views import Fault, MasterView, SlaveView
-from rmqha.tools.terminal import CannotAnswerError, duration_type
+from rmqha.tools.terminal import duration_type
 from rmqha.tools.view.snapshot import BrokerState, GroupState, Picture, QueuePlace, all_faults, seconds_to_go
 
 Json = dict[str, Any]
@@ -127,22 +126,7 @@ def view_options(default_interval_s: float) -> Callable[[F], F]:
                 click.option("-b", "--broker",
                              help="Show only the brokers of this name; the host:port of one of them does the same."),
                 click.option("-c", "--cluster", help="Show only the brokers of this cluster."),
-                click.option("-n", "--namesrv", envvar=mix_all.NAMESRV_ADDR_ENV,
-                             help="Name servers, host:port, separated by semicolons; by default $NAMESRV_ADDR.")):
+                namesrv_option):
             command = option(command)
         return command
     return add
-
-
-def needed_namesrv(namesrv: str | None) -> str:
-    """Return the name servers; CannotAnswerError without any."""
-    if not namesrv:
-        raise CannotAnswerError("no name server: give it with -n host:port, or in NAMESRV_ADDR")
-    return namesrv
-
-
-def account() -> RPCHook | None:
-    """Return the hook that signs requests with $ROCKETMQ_HOME/conf/tools.yml, like mqadmin; None without that file."""
-    from rmqha.tools.command.mq_admin_startup import get_acl_rpc_hook  # imports all of mqadmin
-
-    return get_acl_rpc_hook()

@@ -16,6 +16,7 @@ from rmqha.client.exception import MQClientException
 from rmqha.common.message.message import MessageClientExt, MessageExt, MessageQueue
 from rmqha.common.protocol.client_bodies import Connection, ConsumerRunningInfo
 from rmqha.common.protocol.topic_route_data import QueueData, TopicRouteData
+from rmqha.tools.admin.default_mq_admin_ext import tools_account
 from rmqha.tools.command import commons_cli, message_query, mq_admin_startup
 from rmqha.tools.command.acl import UpdateAccessConfigSubCommand, plain_access_config
 from rmqha.tools.command.broker import build_message
@@ -197,10 +198,10 @@ def test_page_about_mqadmin_lists_each_sub_command_once():
 def test_credentials_come_from_tools_yml(tmp_path, monkeypatch):
     pytest.importorskip("yaml")
     monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path))
-    assert mq_admin_startup.get_acl_rpc_hook() is None
+    assert tools_account() is None
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "tools.yml").write_text("accessKey: rocketmq2\nsecretKey: 12345678\n", encoding="ascii")
-    assert mq_admin_startup.get_acl_rpc_hook() is not None
+    assert tools_account() is not None
 
 
 TOKENS = st.lists(st.one_of(st.text(max_size=6), st.sampled_from(
