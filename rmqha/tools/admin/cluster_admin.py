@@ -2,6 +2,7 @@
 
 Also the choice of the brokers that a command asks.
 """
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ _NO_SAMPLE = "java.util.NoSuchElementException"
 _STARTING_S = 5
 _STARTING_STEP_S = 0.2
 _NO_NUMBER = LONG[0]
+# A broker's access control refuses with the name of its exception, the reason, and the place in its source.
+_REFUSED_ACCOUNT = re.compile(r"\bAclException: (.*?)(?:, [\w.$]+\([\w.]+:\d+\))?$", re.DOTALL)
 
 
 class NoAnswerError(CannotAnswerError):
@@ -276,10 +279,12 @@ class ClusterAdmin(DefaultMQAdminExt):
             raise NoAnswerError(f"the {whom} did not answer within {self.timeout_millis / 1000:g} s: {error}. Is it "
                                 "stopped, overloaded, or not a RocketMQ port? Use --timeout to wait longer") from None
         except MQBrokerException as error:
-            if error.response_code == response_code.NO_PERMISSION:
-                raise RefusedError(f"the {whom} refused the request, no permission: {error.error_message}. Use an "
-                                   "account with admin rights there, or an address on its white list",
-                                   error.response_code) from None
+            refusal = _REFUSED_ACCOUNT.search(error.error_message or "")
+            if refusal or error.response_code == response_code.NO_PERMISSION:
+                why = refusal[1] if refusal else error.error_message
+                raise RefusedError(f"the {whom} refused the request, no permission: {why}. Use an account that may do "
+                                   "this there (`rmqha context add --access-key`, or conf/tools.yml), or an address on "
+                                   "its white list", error.response_code) from None
             raise RefusedError(f"the {whom} returned error {error.response_code}: {error.error_message}",
                                error.response_code) from None
         except MQClientException as error:
