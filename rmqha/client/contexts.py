@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook
 
 CONTEXT_ENV = "RMQHA_CONTEXT"
+# Key of click.Context.meta: the value of the option --context of `rmqha`.
+NAMED_CONTEXT = "rmqha.context.named"
 CONTEXTS_FILE_ENV = "RMQHA_CONTEXTS_FILE"
 MAX_FILE_BYTES = 1 << 20
 COMMAND_LIMIT_S = 30.0
@@ -287,14 +289,26 @@ def chosen_name(name: str | None = None) -> str | None:
     return name or os.environ.get(CONTEXT_ENV) or None
 
 
+def chosen_context(name: str | None = None, address: str | None = None) -> Context | None:
+    """Return the context of `chosen_name`; without a name the current one, if there is one and no `address`.
+
+    ContextError.
+    """
+    name = chosen_name(name)
+    if name is None and address:
+        return None
+    contexts = read_contexts()
+    name = name or contexts.current
+    return None if name is None else contexts.get(name)
+
+
 def load_context(name: str | None = None) -> Context:
     """Return the context with this name, else that of $RMQHA_CONTEXT, else the current one. ContextError."""
-    contexts = read_contexts()
-    chosen = chosen_name(name) or contexts.current
-    if chosen is None:
+    context = chosen_context(name)
+    if context is None:
         raise ContextError("no context is current: choose one with `rmqha context use NAME` or in RMQHA_CONTEXT, or "
                            "add one with `rmqha context add NAME -n HOST:PORT`")
-    return contexts.get(chosen)
+    return context
 
 
 def _output_of(command: str) -> str:

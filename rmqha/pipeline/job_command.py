@@ -8,10 +8,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from rmqha.client.contexts import NAMED_CONTEXT, Context, ContextError, chosen_context
 from rmqha.common import units
 from rmqha.common.filesystem import how_to_install
 from rmqha.pipeline import spark_start
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 _LEAST_MEMORY = 1 << 20
 _VERBOSE = "rmqha.pipeline.verbose"
+_CONTEXT = "rmqha.pipeline.context"
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class PipelineGroup(click.Group):
@@ -95,6 +100,49 @@ def moment(_ctx: click.Context, _option: click.Parameter, value: str | None) -> 
         return None if value is None else parse_moment(value)
     except PipelineError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def name_server_option(help_text: str, required: bool = False) -> Callable[[F], F]:
+    """Return the option --name-server; by default it is that of the context, or $NAMESRV_ADDR."""
+    def choose(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        if ctx.get_parameter_source(str(param.name)) is not ParameterSource.COMMANDLINE:
+            try:
+                context = chosen_context(ctx.meta.get(NAMED_CONTEXT), value)
+            except ContextError as error:
+                raise _CannotAnswerError(str(error)) from None
+            if context is not None:
+                value, ctx.meta[_CONTEXT] = context.namesrv, context
+        if required and not value:
+            raise click.MissingParameter(ctx=ctx, param=param)
+        return value
+
+    return click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR", callback=choose,
+                        help=f"{help_text} By default that of the context, or $NAMESRV_ADDR.")
+
+
+def with_context(client: dict[str, str]) -> dict[str, str]:
+    """Return the options of the context that --name-server came from, and those of --set, which win.
+
+    Called when a command connects: a context's secret key may come from a command that asks its user.
+    """
+    context: Context | None = click.get_current_context().meta.get(_CONTEXT)
+    try:
+        return client if context is None else {**options_of(context), **client}
+    except ContextError as error:
+        raise _CannotAnswerError(str(error)) from None
+
+
+def options_of(context: Context) -> dict[str, str]:
+    """Return the options `rocketmq.*` of a context: its account, namespace and TLS settings. ContextError."""
+    key = context.fetched_secret_key() if context.access_key else None
+    token = context.security_token.reveal() if context.security_token else None
+    values = {"accessKey": context.access_key, "secretKey": key, "securityToken": token,
+              "namespace": context.namespace}
+    if context.tls:
+        values |= {"tls.enable": "true", "tls.test.mode.enable": "false", "tls.client.keyPath": context.tls_key,
+                   "tls.client.certPath": context.tls_cert, "tls.client.trustCertPath": context.tls_ca,
+                   "tls.client.authServer": "true" if context.tls_ca else "false"}
+    return {f"rocketmq.{name}": value for name, value in values.items() if value is not None}
 
 
 def client_settings(command: Callable[..., None]) -> Callable[..., None]:

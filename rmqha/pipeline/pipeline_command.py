@@ -11,10 +11,12 @@ from rmqha.pipeline.job_command import (
     client_settings,
     job_options,
     moment,
+    name_server_option,
     progress,
     put,
     queue_file_size,
     session,
+    with_context,
 )
 
 _FOLDER = click.Path(exists=True, file_okay=False)
@@ -31,8 +33,7 @@ def pipeline_group() -> None:
 @click.argument("master_store", type=_FOLDER, required=False)
 @click.argument("slave_store", type=_FOLDER, required=False)
 @click.option("--pair", nargs=2, multiple=True, type=_FOLDER, help="Another master and slave; repeat for each pair.")
-@click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR",
-              help="Without stores: compare all masters that this name server knows with their slaves.")
+@name_server_option("Without stores: compare all masters that this name server knows with their slaves.")
 @click.option("-c", "--cluster", help="With -n: only this cluster.")
 @click.option("-b", "--broker", help="With -n: only brokers with this name.")
 @click.option("--mounted", metavar="PATTERN",
@@ -56,7 +57,8 @@ def audit_command(master_store: str | None, slave_store: str | None, pair: tuple
     if not stores.pairs:
         if name_server is None:
             raise click.UsageError("give MASTER_STORE and SLAVE_STORE, or --name-server")
-        stores = find_stores(name_server, cluster=cluster, broker=broker, mounted=mounted, client=client)
+        stores = find_stores(name_server, cluster=cluster, broker=broker, mounted=mounted,
+                             client=with_context(client))
     with session(master, memory) as spark, progress("audit") as come_to:
         found = audit_job.audit_all(spark, stores.pairs, come_to)
     lines = [f"note {note}" for note in stores.notes]
@@ -167,8 +169,7 @@ def verify_command(archive: str, table: str | None, master: str, memory: str, ou
 @click.option("--table", metavar="CATALOG.NAMESPACE.TABLE", help="Read the messages from this Iceberg table.")
 @click.option("--topic", help="Send the messages of this topic again, with --name-server, instead of making a log.")
 @click.option("--to", "target", help="With --topic: the topic to send to; by default the same.")
-@click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR",
-              help="With --topic: address of the cluster to send to.")
+@name_server_option("With --topic: address of the cluster to send to.")
 @client_settings
 @job_options
 def restore_command(archive: str, out: str | None, until: int | None, table: str | None, topic: str | None,
@@ -218,8 +219,7 @@ def report_command(store: str, page: str, subscribe: str | None, since: int | No
 @pipeline_group.command("replay", short_help="Send messages of a store or an archive again.", epilog=examples(
     "rmqha pipeline replay ~/store -n 127.0.0.1:9876 --subscribe orders --dry-run"))
 @click.argument("store")
-@click.option("-n", "--namesrv", "--name-server", "name_server", envvar="NAMESRV_ADDR", required=True,
-              help="Address of the cluster to send to.")
+@name_server_option("Address of the cluster to send to.", required=True)
 @click.option("--to", "target", help="The topic to send to; by default each message goes to its original topic.")
 @click.option("--subscribe", help="Topics to read, separated by commas.")
 @click.option("--from-time", metavar="TIME", callback=moment, help=f"Only messages stored at TIME or later: {MOMENTS}.")
@@ -250,6 +250,6 @@ def _replay(source: str, name_server: str, target: str | None, options: dict[str
     from rmqha.pipeline.archive import archive_table as replay_job
     with session(master, memory) as spark, progress("replay") as come_to:
         found = replay_job.replay(spark, source, name_server, target, options, where=where, idempotent=idempotent,
-                                  dry_run=dry_run, client=client, come_to=come_to)
+                                  dry_run=dry_run, client=with_context(client or {}), come_to=come_to)
     put(found, output, [f"{topic}: {count}" for topic, count in sorted(found.topics.items())]
         + [f"{found.messages} messages {'sent' if found.sent else 'chosen, nothing sent'}"])

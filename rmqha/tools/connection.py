@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqha.tools.admin.cluster_admin import ClusterAdmin
 
 # Keys of click.Context.meta, which all contexts of one command line share.
-_NAMED, _CHOSEN, _ACCOUNT = "rmqha.context.named", "rmqha.context.chosen", "rmqha.account"
+_NAMED, _CHOSEN, _ACCOUNT = "rmqha.context.named", "rmqha.context.chosen", "rmqha.account"  # the first: NAMED_CONTEXT
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,12 @@ def chosen_namesrv(ctx: click.Context, param: click.Parameter, value: str | None
         if ctx.meta.get(_NAMED):
             raise click.UsageError("give --context or -n, not both")
         return value
-    context = _context(named_context(ctx), use_current=not value)
+    from rmqha.client.contexts import ContextError, chosen_context  # `rmqha --help` works without it
+
+    try:
+        context = chosen_context(ctx.meta.get(_NAMED), value)
+    except ContextError as error:
+        raise CannotAnswerError(str(error)) from None
     if context is None:
         return value
     ctx.meta[_CHOSEN] = context
@@ -76,20 +81,6 @@ def chosen_namesrv(ctx: click.Context, param: click.Parameter, value: str | None
 def named_context(ctx: click.Context) -> str | None:
     """Return the context's name in --context or $RMQHA_CONTEXT, or None."""
     return ctx.meta.get(_NAMED) or os.environ.get("RMQHA_CONTEXT") or None
-
-
-def _context(name: str | None, use_current: bool) -> "Context | None":
-    """Return the named context, or the current one if there is one and it may be used."""
-    if name is None and not use_current:
-        return None
-    from rmqha.client.contexts import ContextError, read_contexts
-
-    try:
-        contexts = read_contexts()
-        name = name or contexts.current
-        return None if name is None else contexts.get(name)
-    except ContextError as error:
-        raise CannotAnswerError(str(error)) from None
 
 
 namesrv_option = click.option(

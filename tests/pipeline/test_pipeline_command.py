@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.client.contexts import Context, Contexts, write_contexts
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.common.message.message import Message
 from rmqha.pipeline import pipeline_command, spark_start
@@ -160,6 +161,28 @@ def test_settings_of_a_secured_cluster_reach_the_sink(monkeypatch):
     done = CliRunner().invoke(rmqha, [*command, "rocketmq.keyFile=/k=1", "--set", "rocketmq.namespace=n"])
     assert done.exit_code == 0, done.output
     assert seen["client"] == {"rocketmq.keyFile": "/k=1", "rocketmq.namespace": "n"}
+
+
+def test_context_gives_the_name_server_the_account_and_tls(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(pipeline_command, "session", lambda master, memory: nullcontext(None))
+    monkeypatch.setattr(replay_job, "replay", lambda spark, source, name_server, target, options, **settings: (
+        seen.append((name_server, settings["client"])) or replay_job.Replayed(source, target)))
+    monkeypatch.setenv("RMQHA_CONTEXTS_FILE", str(tmp_path / "contexts.json"))
+    write_contexts(Contexts().with_context("prod", Context(
+        "a:1", "operator", secret_key_env="PROD_KEY", namespace="n", tls=True, tls_ca="/ca.pem")))
+    command = ["pipeline", "replay", "store"]
+    missing = CliRunner().invoke(rmqha, command)
+    assert missing.exit_code == 2 and "PROD_KEY" in missing.output
+    monkeypatch.setenv("PROD_KEY", "secret")
+    for more in ([], ["--set", "rocketmq.namespace=other"], ["-n", "b:1"]):
+        done = CliRunner().invoke(rmqha, [*command, *more])
+        assert done.exit_code == 0, done.output
+    account = {"rocketmq.accessKey": "operator", "rocketmq.secretKey": "secret"}
+    tls = {"rocketmq.tls.enable": "true", "rocketmq.tls.test.mode.enable": "false",
+           "rocketmq.tls.client.trustCertPath": "/ca.pem", "rocketmq.tls.client.authServer": "true"}
+    assert seen == [("a:1", {**account, "rocketmq.namespace": "n", **tls}),
+                    ("a:1", {**account, "rocketmq.namespace": "other", **tls}), ("b:1", {})]
 
 
 # Errors before, at, and after the start of Spark, as the user at the terminal sees them: one line.

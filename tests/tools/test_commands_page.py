@@ -35,7 +35,8 @@ These options mean the same in every command that has them:
 
 | option | meaning |
 |---|---|
-| `-n`, `--namesrv` | name servers as host:port, separated by semicolons; by default the value of `NAMESRV_ADDR` |
+| `-n`, `--namesrv` | name servers as host:port, separated by semicolons; by default those of [the context](#contexts), or `NAMESRV_ADDR` |
+| `--context NAME` | before the command: the context to work with |
 | `-b`, `--broker` | a broker: its name, or its host:port where a command connects to it directly |
 | `-c`, `--cluster` | a cluster; in `rmqha doctor` a config file, as in `mqbroker` |
 | `-t`, `--topic` | a topic |
@@ -49,9 +50,37 @@ These options mean the same in every command that has them:
   `storeTimestamp`.
 - **Colour** is used on terminals only. `NO_COLOR=1` switches it off.
 - **Tables** keep their columns aligned in any script.
-- **Access control**: commands that send or read messages sign their requests with the account in
-  `$ROCKETMQ_HOME/conf/tools.yml`, as `mqadmin` does.
-- **Completion**: `rmqha completion bash` (or `zsh`, `fish`) prints a script that completes commands and options.
+- **Access control**: commands sign their requests with the account of the context. Without a context, they sign with
+  the account in `conf/tools.yml`, as `mqadmin` does, if there is one.
+- **Completion**: `rmqha completion bash` (or `zsh`, `fish`) prints a script that completes commands and options, and
+  the names of contexts, topics, groups, clusters and brokers.
+
+## Contexts
+
+A context names a cluster: its name servers and, if needed, the account and the TLS settings. The first context that
+you add becomes the current one.
+
+```bash
+rmqha context add test -n 127.0.0.1:9876
+rmqha context add prod -n '10.0.0.8:9876;10.0.0.9:9876' --access-key operator --secret-key-command 'pass show mq/prod'
+rmqha context use prod
+rmqha context list
+rmqha --context test ha status
+```
+
+Commands, `top`, `console`, Spark jobs and the [Python client](client.md) use the context. The first of these that is
+given decides which cluster that is:
+
+1. `-n` on the command line: no context is used;
+2. `--context NAME` before the command, or `$RMQHA_CONTEXT`;
+3. `$NAMESRV_ADDR`;
+4. the current context.
+
+The secret key is asked for and stored in the contexts' file, or it is read from an environment variable
+(`--secret-key-env`) or from the output of a command (`--secret-key-command`, run without a shell). The file is
+`rmqha/contexts.json` in the user's config folder, or `$RMQHA_CONTEXTS_FILE`. Its mode is 600; if it contains secrets
+and other users may read it, it is refused. With `--tls` and without `--tls-ca`, the server's certificate is not
+checked.
 
 ## Sizes, durations and times
 
