@@ -35,7 +35,7 @@ These options mean the same in every command that has them:
 
 | option | meaning |
 |---|---|
-| `-n`, `--namesrv` | name servers as host:port, separated by semicolons; by default those of [the context](#contexts), or `NAMESRV_ADDR` |
+| `-n`, `--namesrv` | name servers as host:port, separated by semicolons; by default [the context's](#contexts) |
 | `--context NAME` | before the command: the context to work with |
 | `-b`, `--broker` | a broker: its name, or its host:port where a command connects to it directly |
 | `-c`, `--cluster` | a cluster; in `rmqha doctor` a config file, as in `mqbroker` |
