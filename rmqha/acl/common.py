@@ -328,6 +328,9 @@ ADMIN_CODE = frozenset({
     request_code.UPDATE_AND_CREATE_ACL_CONFIG,
     request_code.DELETE_ACL_CONFIG,
     request_code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    # Differs: listing the accounts needs an admin, and the answer has no secrets; 4.9.7 sends all secrets to each
+    # account, and 4.9.8 does not have the request
+    request_code.GET_BROKER_CLUSTER_ACL_CONFIG,
     # Differs: deleting files and queues, and reading the offsets of all groups at once, need an admin; with the
     # original each account may do this. Slaves also read all offsets, but their addresses are permitted everything
     request_code.CLEAN_EXPIRED_CONSUMEQUEUE,
@@ -341,7 +344,7 @@ ADMIN_CODE = frozenset({
     request_code.GET_COMMIT_LOG_CHECKSUMS,
 })
 # The requests that each authenticated account may send; their resources are checked too. These are all other requests
-# that a broker of 4.9.8 serves, and the queries about replication that 5.x added.
+# that a broker of 4.9.8 serves, the queries about replication that 5.x added, and rmqha's own for browsing a topic.
 COMMON_CODE = frozenset({
     request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
     request_code.CONSUMER_SEND_MSG_BACK, request_code.SEND_REPLY_MESSAGE, request_code.SEND_REPLY_MESSAGE_V2,
@@ -360,7 +363,7 @@ COMMON_CODE = frozenset({
     request_code.CONSUME_MESSAGE_DIRECTLY, request_code.CLONE_GROUP_OFFSET,
     request_code.VIEW_BROKER_STATS_DATA, request_code.QUERY_CONSUME_QUEUE,
     request_code.RESUME_CHECK_HALF_MESSAGE, request_code.GET_BROKER_CLUSTER_ACL_INFO,
-    request_code.GET_BROKER_HA_STATUS, request_code.GET_BROKER_EPOCH_CACHE,
+    request_code.GET_BROKER_HA_STATUS, request_code.GET_BROKER_EPOCH_CACHE, request_code.GET_MESSAGE_HEADS,
 })
 
 # Topics in which the broker keeps messages of all other topics, or events of all groups.
@@ -613,4 +616,5 @@ _RULES: dict[int, _Rule] = {
     request_code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _GROUP_IN_TOPIC,
     request_code.QUERY_CONSUME_TIME_SPAN: _GROUP_IN_TOPIC,
     request_code.VIEW_BROKER_STATS_DATA: _stats_item,
+    request_code.GET_MESSAGE_HEADS: _named(topic="topic"),
 }

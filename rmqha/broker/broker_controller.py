@@ -33,6 +33,7 @@ from rmqha.broker.master_main_port import MasterMainPort
 from rmqha.broker.processor import admin_handlers
 from rmqha.broker.processor.admin_broker_handlers import AdminBrokerHandlers
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
+from rmqha.broker.processor.admin_browse_handlers import AdminBrowseHandlers
 from rmqha.broker.processor.admin_client_handlers import AdminClientHandlers
 from rmqha.broker.processor.admin_group_handlers import AdminAclHandlers, AdminGroupHandlers, AdminTransactionHandlers
 from rmqha.broker.processor.admin_handlers import AdminHandlers, AdminTurns
@@ -111,6 +112,7 @@ class BrokerController:
         self.client_config = client_config
         self.message_store_config = message_store_config
         self.configs = (broker_config, server_config, client_config, message_store_config)
+        self.config_file = config_file
         self.configured_role = message_store_config.brokerRole
         self.role = Role(message_store_config, broker_config)
         if broker_config.enableControllerMode:
@@ -403,10 +405,11 @@ class BrokerController:
                                  self.slave_synchronize, store.execute_delete_files_manually)
         yield AdminQueueHandlers(self.addresses, store, store.consume_queue_table, topics, consumers,
                                  self.consumer_filter_manager)
+        yield AdminBrowseHandlers(topics, store.consume_queue_table, store.commit_log)
         yield AdminGroupHandlers(config, role, groups, offsets, consumers, self.producer_manager, stats)
         yield AdminOffsetHandlers(self.addresses, store, stats, topics, groups, offsets, consumers, access)
         yield AdminBrokerHandlers(self.configuration, config, self.registration, store, self.pools, stats,
-                                  self.broker_stats)
+                                  self.broker_stats, reads_file=self.config_file is not None)
         yield AdminClientHandlers(self.addresses, store.select_one_message_by_offset, access, consumers,
                                   self.rebalance_lock_manager, self.broker2_client)
         yield AdminAclHandlers(config, self.addresses, self.access_validator)

@@ -29,6 +29,7 @@ from rmqha.common.java import hash_map_order
 from rmqha.common.message.message import Message
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.exception import RemotingException
+from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 log = logging.getLogger("RocketmqClient")
 
@@ -52,6 +53,7 @@ class TraceProducer(Protocol):
     namesrv_addr: str | None
     instance_name: str
     use_tls: bool
+    tls: TlsSystemConfig | None
 
     def start(self) -> None:
         """Connect."""
@@ -234,6 +236,7 @@ class TraceDataSegment:
 def start_trace_dispatcher(dispatcher: AsyncTraceDispatcher, config: "ClientConfig") -> None:
     """Start tracing. A failure is only logged, because the client works without traces."""
     dispatcher.trace_producer.use_tls = config.use_tls
+    dispatcher.trace_producer.tls = config.tls
     try:
         dispatcher.start(config.get_namesrv_addr() or "", config.access_channel)
     except (MQClientException, RemotingException):

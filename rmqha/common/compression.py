@@ -69,7 +69,8 @@ class ZlibCompressor:
         return plain
 
 
-def _lz4_library() -> ModuleType:
+def lz4_library() -> ModuleType:
+    """Return the library of LZ4 frames; CompressionError if it is not installed."""
     try:
         import lz4.frame
     except ImportError as error:
@@ -86,13 +87,13 @@ class Lz4Compressor:
 
     def compress(self, src: bytes | memoryview, level: int) -> bytes:
         """Return the LZ4 frame of `src`. `level` is ignored, as in Java."""
-        lz4 = _lz4_library()
+        lz4 = lz4_library()
         frame: bytes = lz4.compress(src, block_size=lz4.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False)
         return frame
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
         """Return the decompressed bytes."""
-        stream = _lz4_library().LZ4FrameDecompressor()
+        stream = lz4_library().LZ4FrameDecompressor()
         try:
             plain: bytes = stream.decompress(src, max_length=max_size)
         except RuntimeError as error:
@@ -104,7 +105,8 @@ class Lz4Compressor:
         return plain
 
 
-def _zstd_library() -> ModuleType:
+def zstd_library() -> ModuleType:
+    """Return the library of ZSTD frames; CompressionError if it is not installed."""
     try:
         import zstandard
     except ImportError as error:
@@ -121,12 +123,12 @@ class ZstdCompressor:
 
     def compress(self, src: bytes | memoryview, level: int) -> bytes:
         """Return the ZSTD frame of `src`, without the content size, as Java's streams write it."""
-        frame: bytes = _zstd_library().ZstdCompressor(level=level, write_content_size=False).compress(src)
+        frame: bytes = zstd_library().ZstdCompressor(level=level, write_content_size=False).compress(src)
         return frame
 
     def decompress(self, src: bytes, max_size: int = MAX_DECOMPRESSED_SIZE) -> bytes:
         """Return the decompressed bytes."""
-        zstandard = _zstd_library()
+        zstandard = zstd_library()
         stream = zstandard.ZstdDecompressor().decompressobj()
         pieces, size = [], 0
         try:

@@ -1,7 +1,5 @@
 """Fetches the list of name servers from an HTTP address server."""
 import logging
-import urllib.request
-from http.client import HTTPException
 
 from rmqha.common import mix_all
 
@@ -24,6 +22,10 @@ class TopAddressing:
     def fetch_ns_addr(self, verbose: bool = True, timeout_ms: int = 3000) -> str | None:
         """Return the first line of the answer, addresses separated by `;`. None when the request fails; that is logged.
         """
+        # Imported late: few clusters have an address server, and name servers start faster without it
+        import urllib.request
+        from http.client import HTTPException
+
         url = self.ws_addr
         if self.unit_name and self.unit_name.strip():
             url = f"{url}-{self.unit_name}?nofix=1"

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from rmqha import __version__
 from rmqha.common.program import Interruptible, examples, exit_code
 from rmqha.tools import terminal
 from rmqha.tools.connection import complete_context, name_context
@@ -43,6 +42,18 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
         LazyGroup("bench", "rmqha.tools.messages.bench:bench_group",
                   "Measure rates and latency percentiles as a client sees them."),
     ),
+    "Topics, groups, accounts": (
+        LazyGroup("topic", "rmqha.tools.manage.topic_command:topic_group",
+                  "Create, list, describe, change and delete topics."),
+        LazyGroup("dlq", "rmqha.tools.manage.dead_letter_command:dlq_group",
+                  "List, show and resend dead letters."),
+        LazyGroup("group", "rmqha.tools.manage.group_command:group_group",
+                  "List and change consumer groups, and move their offsets."),
+        LazyGroup("acl", "rmqha.tools.manage.acl_command:acl_group",
+                  "List, create, change and delete accounts, and check what an account may do."),
+        LazyGroup("cluster", "rmqha.tools.manage.cluster_command:cluster_group",
+                  "Show a cluster at a glance, and read, change and compare its settings."),
+    ),
     "Replication": (
         LazyGroup("ha", "rmqha.tools.replication.switch:ha_group",
                   "Show replication, receive a log, rejoin a slave, change roles."),
@@ -66,6 +77,10 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
                   "Name clusters with their addresses and accounts, and choose one."),
         LazyGroup("config", "rmqha.tools.config.config_command:config_group",
                   "Explain config keys, check config files, copy the shipped ones."),
+        LazyCommand("explain", "rmqha.tools.explain.explain_command:explain_command",
+                    "Explain a log line, an error, a code or a state."),
+        LazyGroup("support", "rmqha.tools.support.support_command:support_group",
+                  "Collect what a maintainer needs to understand a problem."),
     ),
     "Spark": (PIPELINE,),
     "Shell": (
@@ -122,7 +137,7 @@ class RootGroup(click.Group):
 
 
 @click.group("rmqha", cls=RootGroup, context_settings={"help_option_names": HELP_OPTIONS})
-@click.version_option(__version__, prog_name="rmqha")
+@terminal.version_option
 @click.option("--context", metavar="NAME", expose_value=False, callback=name_context, is_eager=True,
               shell_complete=complete_context, help="The context to work with, instead of the current one.")
 def rmqha() -> None:

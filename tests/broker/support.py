@@ -368,6 +368,7 @@ CASES = [
     Case(51, "", {"accessKey": "nobodysKey"}),
     Case(52),
     Case(53),
+    Case(54),
     Case(200, "", {}, as_json(groupName="madeGroup")),
     Case(201),
     Case(202, "", {"topic": "{topic}"}),
@@ -415,6 +416,7 @@ CASES = [
     Case(30001),
     Case(30002, "", {"brokerId": "1"}),
     Case(30003, "", {"offset": 0, "blockSize": 4096, "count": 1}),
+    Case(30004, "", {**PLACE, "offset": 0, "count": 1, "bodyBytes": 10}),
 ]
 
 

@@ -52,6 +52,7 @@ from rmqha.remoting.tls_system_config import TlsSystemConfig
 from rmqha.store.message_store_config import MessageStoreConfig
 from rmqha.tools.config.config_command import explain
 from rmqha.tools.config.config_meanings import MEANINGS, OLD_NAMES
+from rmqha.tools.manage.settings import AT_NEXT_START, SPECIAL_EFFECTS
 from tests.support.sources import ROOT
 
 CLASSES = (BrokerConfig, MessageStoreConfig, ServerConfig, RemotingClientConfig, NamesrvConfig, ControllerConfig)
@@ -256,17 +257,6 @@ NO_EFFECT = "Keys without effect"
 # No module of a server reads these by their names, and yet they have an effect; and the other way round.
 _EFFECTIVE = {"controllerDLegerPeers", "totalReplicas"}
 _WITHOUT_EFFECT = {"haListenPort", "bitMapLengthConsumeQueueExt", "endTransactionPoolQueueCapacity"}
-# A running server accepts a change of these, and reads them when it starts.
-_AT_NEXT_START = re.compile(
-    ".*ThreadPoolNums|.*ThreadPoolQueueCapacity|clusterTopicEnable|brokerTopicEnable|traceTopicEnable|"
-    "defaultTopicQueueNums|cleanResourceInterval|flushConsumerOffsetInterval|flushDelayOffsetInterval|"
-    "registerNameServerPeriod|fetchNamesrvAddrByAddressServer|server(?!SocketSnd).*|client(?!Socket|Close).*|"
-    "clusterTest|productEnvName|enableCalcFilterBitMap|expectConsumerNumUseFilter|maxErrorRateOfBloomFilter|"
-    "enableDetailStat|stallWatchMs|isolateLogEnable|checkCRCOnRecover|messageIndexSafe")
-_EFFECTS = {
-    "flushDiskType": "to ASYNC_FLUSH at run time, to SYNC_FLUSH at the next start",
-    **dict.fromkeys(("serverSocketSndBufSize", "clientSocketSndBufSize", "clientSocketRcvBufSize",
-                     "writeBufferHighWaterMark", "writeBufferLowWaterMark"), "at run time, for new connections")}
 _UNITS = {"milliseconds": "ms", "seconds": "s", "percent": "%"}
 _SERVERS = {BrokerConfig: "broker", NamesrvConfig: "name server", ControllerConfig: "controller"}
 
@@ -333,8 +323,8 @@ def row(key: str) -> str:
     default = next(iter(defaults.values())) if len(set(defaults.values())) == 1 else "<br>".join(
         f"{server}: {text}" for server, text in defaults.items())
     meaning = MEANINGS[key][0].upper() + MEANINGS[key][1:] if MEANINGS[key].split()[0].islower() else MEANINGS[key]
-    effect = "fixed" if is_fixed(key) else _EFFECTS.get(key) or (
-        "at the next start" if _AT_NEXT_START.fullmatch(key) else "at run time")
+    effect = "fixed" if is_fixed(key) else SPECIAL_EFFECTS.get(key) or (
+        "at the next start" if AT_NEXT_START.fullmatch(key) else "at run time")
     servers = f" ({', '.join(defaults)})" if len(defaults) > 1 and not is_without_effect(key) else ""
     parts = [range_words(of[0][1]), "" if is_without_effect(key) else effect, names_elsewhere(key)]
     return f"| `{key}` | {default} | {meaning}{servers}.<br>*{'; '.join(filter(None, parts))}* |"
@@ -361,7 +351,7 @@ def test_each_key_has_a_subject_and_each_subject_keys():
     assert found == {NO_EFFECT, *(title for title, _words, _pattern in SUBJECTS)}
     assert all(is_without_effect(key) for key in ("putMsgIndexHightWater", "dLegerGroup", "haListenPort"))
     known = {key for _class, key, _kind, _default in keys()}
-    assert known >= _EFFECTIVE | _WITHOUT_EFFECT | set(_EFFECTS)
+    assert known >= _EFFECTIVE | _WITHOUT_EFFECT | set(SPECIAL_EFFECTS)
 
 
 def test_page_lists_every_key():

@@ -24,7 +24,7 @@ KINDS = ("java", "rmqha")
 ROUNDS = 3
 _NOT_SUPPORTED = "3"
 # Request codes that the original does not have.
-_OWN = {30003}
+_OWN = {30003, 30004}
 
 
 @dataclass

@@ -246,9 +246,15 @@ _BROKER_CODES = [
     Code(BROKER, 52, "GET_BROKER_CLUSTER_ACL_INFO"),
     Code(BROKER, 53, "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG", {
         "globalWhiteAddrs": text("1.1.1.1"), "aclFileFullPath": text("")}),
+    Code(BROKER, 54, "GET_BROKER_CLUSTER_ACL_CONFIG"),
     Code(BROKER, 30003, "GET_COMMIT_LOG_CHECKSUMS", {
         "offset": int64(0), "blockSize": int32(64, beyond_the_limit=str(MIB + 1)),
         "count": int32(3, beyond_the_limit="4097"), "withBytes": boolean()}),
+    Code(BROKER, 30004, "GET_MESSAGE_HEADS", {
+        "topic": topic(), "queueId": int32(0), "offset": int64(0), "count": int32(3, beyond_the_limit="1025"),
+        "bodyBytes": int32(16, beyond_the_limit=str(64 * 1024 + 1)),
+        "propertyBytes": int32(4096, beyond_the_limit="32768"), "backwards": boolean(), "tags": text("TagA || TagB"),
+        "key": text("key"), "sql": Field("a > 1", {"empty": "", "noise": "a >"}), "text": text("x")}),
 ]
 
 # Codes that change something are last, so that their effects are in no answer to another code.

@@ -34,7 +34,7 @@ NO_ANSWER = Answer(-1, "no answer", {}, b"")
 KEYS_ONLY = {28, 315}
 REPLIES = {324, 325}
 # The code of a body that may begin with any byte.
-BINARY = {30003}
+BINARY = {30003, 30004}
 _ADDRESS = re.compile(r"(?:localhost)?/?127\.0\.0\.1:\d+")
 _MESSAGE_ID = re.compile(r"7F000001[0-9A-F]{8,56}")
 _TIME = re.compile(r"\b1[6-9]\d{11}\b|\b\d{4}-\d\d-\d\d#\d\d:\d\d:\d\d:\d{3}\b")
@@ -388,8 +388,8 @@ HEAD = """# Request codes, beside RocketMQ
 This page shows, for each request code, whether rmqha's broker and name server answer as RocketMQ 4.9.7 does. It is for
 those who write clients or tools for the remoting protocol.
 
-Every code that RocketMQ handles, and rmqha's own code 30003, is called on both. The servers hold the same topics,
-groups, messages and clients. The cases of a code are:
+Every code that RocketMQ handles, and rmqha's own codes 30003 and 30004, is called on both. The servers hold the same
+topics, groups, messages and clients. The cases of a code are:
 
 - valid fields; each field missing; all fields missing;
 - each field invalid in several ways: empty, not a number, negative, too large, unknown, illegal, too long;
@@ -456,8 +456,9 @@ KNOWN = [
     Known("rmqha also returns the state of replication.", {28: ".*"}),
     Known("Without access control there is nothing to change, and rmqha says so. RocketMQ's remark is that of a "
           "NullPointerException.", {50: ".*", 51: ".*", 53: ".*"}),
-    Known("RocketMQ does not answer when access control is off.", {52: ".*"}),
+    Known("RocketMQ does not answer when access control is off.", {52: ".*", 54: ".*"}),
     Known("RocketMQ does not have this request. rmqha compares replicas with it.", {30003: ".*"}),
+    Known("RocketMQ does not have this request. rmqha lists messages without their bodies with it.", {30004: ".*"}),
     Known("RocketMQ answers even a one-way request if it finds messages.", {12: "one-way", 33: "one-way"}),
     Known("A broker without a name, address or cluster, or with a negative id, is not registered.",
           {103: "(without |)(brokerName|brokerAddr|clusterName)(: empty|)|brokerId: negative"}, NAMESRV),

@@ -2,16 +2,18 @@
 import logging
 import os
 import threading
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, success, system_error
 from rmqha.broker.processor.admin_role_handlers import replication_times
-from rmqha.common import java, logs, mix_all
+from rmqha.common import filesystem, java, logs, mix_all
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.configuration import ConfigError, Configuration, refused_keys
-from rmqha.common.java import string_of
-from rmqha.common.protocol import request_code, response_code
+from rmqha.common.configuration import ConfigError, Configuration, is_secret, refused_keys
+from rmqha.common.java import PropertiesError, string_of
+from rmqha.common.protocol import config_file_report, request_code, response_code
 from rmqha.common.protocol.admin_headers import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
+from rmqha.common.protocol.config_file_report import ConfigFileReport
 from rmqha.common.protocol.table_bodies import BrokerStatsData, BrokerStatsItem, KVTable
 from rmqha.common.stats import StatsSnapshot
 from rmqha.remoting.addresses import parse_channel_remote_addr
@@ -33,8 +35,9 @@ class AdminBrokerHandlers(AdminHandlers):
 
     def __init__(self, configuration: Configuration, broker_config: BrokerConfig, registration: "BrokerRegistration",
                  store: "DefaultMessageStore", pools: "BrokerPools", stats: "BrokerStatsManager",
-                 totals: "BrokerStats") -> None:
+                 totals: "BrokerStats", reads_file: bool = True) -> None:
         self._configuration = configuration
+        self._config_file = _ConfigFile(configuration, reads_file)
         self._config = broker_config
         self._registration = registration
         self._store = store
@@ -68,21 +71,30 @@ class AdminBrokerHandlers(AdminHandlers):
                                                            "Can not update config in black list.")
         log.info("updateBrokerConfig, new config: [%s] client: %s ", properties, parse_channel_remote_addr(channel))
         with self._lock:
+            before = self._config_file.running(properties)
             try:
                 self._configuration.update(properties)
             except ConfigError as failure:
                 return system_error(str(failure))
+            self._config_file.note_update(properties, before)
             if "logLevel" in properties:
                 logs.set_level(self._config.logLevel)
             if "brokerPermission" in properties:
                 self._registration.register_another_owner(check_order_config=False)
         return success()
 
-    def get_broker_config(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
-        """Return all configuration keys except secrets."""
+    def get_broker_config(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+        """Return all configuration keys except secrets; on request also those of the file."""
         configuration = self._configuration
         version = remoting_serializable.to_json(configuration.get_data_version())
-        return success(configuration.get_all_configs_format_string(), GetBrokerConfigResponseHeader(version))
+        response = success(configuration.get_all_configs_format_string(), GetBrokerConfigResponseHeader(version))
+        # Differs: a request for the configuration that has the field askConfigFile gets a field with the keys of the
+        # config file, and with those that requests have changed; the original ignores such a field
+        if config_file_report.ASK_CONFIG_FILE in (request.ext_fields or {}):
+            with self._lock:
+                report = self._config_file.report()
+            response.add_ext_field(config_file_report.CONFIG_FILE, report.encode())
+        return response
 
     def get_broker_runtime_info(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
         """Return versions, totals, queue sizes and disk usage."""
@@ -145,6 +157,65 @@ class AdminBrokerHandlers(AdminHandlers):
             total = mix_all.human_readable_byte_count(disk.f_blocks * disk.f_frsize, False)
             free = mix_all.human_readable_byte_count(disk.f_bavail * disk.f_frsize, False)
             info["commitLogDirCapacity"] = f"Total : {total}, Free : {free}."
+
+
+class _ConfigFile:
+    """The config file, and how the running configuration came to differ from it. The caller holds a lock."""
+
+    def __init__(self, configuration: Configuration, is_read: bool) -> None:
+        self._configuration = configuration
+        self._is_read = is_read
+        self._file_at_start = self._read()[0]
+        # The values that requests have written to the file since.
+        self._written: dict[str, str] = {}
+        self._at_start: dict[str, str] = {}  # values of the keys that requests have changed
+
+    def running(self, keys: Iterable[str]) -> dict[str, str]:
+        """Return the present values of those keys that a request for the configuration shows."""
+        shown = java.loads(self._configuration.get_all_configs_format_string())
+        return {key: shown[key] for key in keys if key in shown}
+
+    def note_update(self, wanted: Iterable[str], before: Mapping[str, str]) -> None:
+        """Remember which of these values an update has changed, and what the file has for the wanted keys now."""
+        in_file = self._read()[0]
+        for key in wanted:
+            if key in in_file:
+                self._written[key] = in_file[key]
+        for key, value in self.running(before).items():
+            if value == self._at_start.setdefault(key, before[key]):
+                del self._at_start[key]
+
+    def report(self) -> ConfigFileReport:
+        """Return the report for a tool."""
+        values, error = self._read()
+        path = self._configuration.store_path or ""
+        if error:
+            return ConfigFileReport(path, self._is_read, error, changed=dict(self._at_start))
+        keys = {*values, *self._file_at_start, *self._written}
+        edited = sorted(key for key in keys if self._is_edited(key, values.get(key)))
+        return ConfigFileReport(path, self._is_read, "", values, dict(self._at_start), edited)
+
+    def _is_edited(self, key: str, value: str | None) -> bool:
+        """Return whether a value in the file, or its absence, is neither that at the start nor a request's."""
+        return value != self._file_at_start.get(key) and (key not in self._written or value != self._written[key])
+
+    def _read(self) -> tuple[dict[str, str], str]:
+        """Return the keys of the file except secrets, or why it can't be read."""
+        path = self._configuration.store_path
+        if path is None:
+            return {}, "no file is configured"
+        try:
+            with open(filesystem.open_regular(path), "rb") as file:
+                content = file.read(config_file_report.MAX_FILE_BYTES + 1)
+            values = java.load(content)
+        except OSError as failure:
+            return {}, failure.strerror or str(failure)
+        except PropertiesError as failure:
+            return {}, str(failure)
+        if len(content) > config_file_report.MAX_FILE_BYTES or len(values) > config_file_report.MAX_KEYS:
+            return {}, (f"it is longer than {config_file_report.MAX_FILE_BYTES} bytes or has more than "
+                        f"{config_file_report.MAX_KEYS} keys")
+        return {key: value for key, value in values.items() if not is_secret(key)}, ""
 
 
 def _stats_item(snapshot: StatsSnapshot) -> BrokerStatsItem:

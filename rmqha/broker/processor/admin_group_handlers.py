@@ -166,8 +166,8 @@ ACL_IS_OFF = "access control is off on this broker, set aclEnable=true"
 
 
 class AdminAclHandlers(AdminHandlers):
-    """Handlers for accounts: create, change and delete them, set the addresses that need no account, and return the
-    versions of the files."""
+    """Handlers for accounts: create, change, delete and list them, set the addresses that need no account, and return
+    the versions of the files."""
 
     def __init__(self, broker_config: BrokerConfig, addresses: "BrokerAddresses",
                  validator: "PlainAccessValidator | None") -> None:
@@ -183,6 +183,7 @@ class AdminAclHandlers(AdminHandlers):
             request_code.DELETE_ACL_CONFIG: self.delete_access_config,
             request_code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.update_global_white_addrs_config,
             request_code.GET_BROKER_CLUSTER_ACL_INFO: self.get_broker_acl_config_version,
+            request_code.GET_BROKER_CLUSTER_ACL_CONFIG: self.get_broker_cluster_acl_config,
         }
 
     def update_and_create_access_config(self, _channel: "Channel", request: RemotingCommand) -> RemotingCommand:
@@ -223,6 +224,19 @@ class AdminAclHandlers(AdminHandlers):
             validator.get_acl_config_version(),
             remoting_serializable.to_json(validator.get_all_acl_config_version()),
             config.brokerName, self._addresses.broker_addr, config.brokerClusterName))
+
+    def get_broker_cluster_acl_config(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
+        """Return the accounts and the addresses that need none, as they are in the files now, without secrets."""
+        validator = self._validator
+        if validator is None:
+            return system_error(ACL_IS_OFF)
+        try:
+            config = validator.get_all_acl_config()
+        except AclException as error:
+            return system_error(error.answer)
+        for account in config.plainAccessConfigs:
+            account.secretKey = None
+        return success(config)
 
     def _change(self, change: Callable[[AccessValidator[Any]], bool], failure_code: int,
                 refused: str) -> RemotingCommand:

@@ -105,6 +105,7 @@ COMPUTING = frozenset((
     request_code.GET_ALL_CONSUMER_OFFSET, request_code.QUERY_TOPIC_CONSUME_BY_WHO,
     request_code.QUERY_CONSUME_TIME_SPAN, request_code.QUERY_CORRECTION_OFFSET, request_code.CLONE_GROUP_OFFSET,
     request_code.GET_BROKER_CONSUME_STATS, request_code.GET_COMMIT_LOG_CHECKSUMS,
+    request_code.GET_MESSAGE_HEADS,
 ))
 # These wait for clients, which may never respond.
 WAITING = frozenset((
@@ -153,6 +154,7 @@ TELL_ENDS = frozenset((
     *AT_ONCE, request_code.SEARCH_OFFSET_BY_TIMESTAMP, request_code.GET_EARLIEST_MSG_STORETIME,
     request_code.GET_TOPIC_STATS_INFO, request_code.GET_CONSUME_STATS, request_code.GET_BROKER_CONSUME_STATS,
     request_code.QUERY_CONSUME_QUEUE, request_code.QUERY_CONSUME_TIME_SPAN, request_code.INVOKE_BROKER_TO_RESET_OFFSET,
+    request_code.GET_MESSAGE_HEADS,
 ))
 # How long a thread that may block waits; the waiting records are dispatched within milliseconds.
 _WAIT_S = 0.1

@@ -4,7 +4,7 @@ MQClientAPIImpl inherits these methods; as there, each takes an address and a ti
 as an MQClientException for some requests and as an MQBrokerException for the others, as in Java.
 """
 import zlib
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import MQBrokerException, MQClientException
@@ -87,6 +87,9 @@ from rmqha.common.topics import PlainAccessConfig, SubscriptionGroupConfig, Topi
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.header_codec import LanguageCode
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rmqha.common.protocol.message_heads import GetMessageHeadsRequestHeader, MessageHeads
 
 T = TypeVar("T")
 
@@ -286,6 +289,27 @@ class MQClientAPIAdmin:
             if answer.response_code == response_code.REQUEST_CODE_NOT_SUPPORTED:
                 return None
             raise
+
+    def get_message_heads(
+        self, addr: str, header: "GetMessageHeadsRequestHeader", timeout_ms: float
+    ) -> "MessageHeads | None":
+        """Return messages of a queue without their bodies.
+
+        None if the broker, like the original, does not know the request. ValueError for a malformed answer.
+        """
+        # Imported late: only tools that browse use it.
+        from rmqha.common.protocol import message_heads
+
+        try:
+            response = self._ask(addr, request_code.GET_MESSAGE_HEADS, header, timeout_ms)
+        except MQBrokerException as answer:
+            if answer.response_code == response_code.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            raise
+        body = response.body or b""
+        return message_heads.MessageHeads(
+            response.decode_command_custom_header(message_heads.GetMessageHeadsResponseHeader),
+            message_heads.decode(body, header.count), len(body))
 
     # ---- accounts of a broker
 

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common.config_keys import address_hint, is_host_and_port
@@ -37,6 +37,9 @@ from rmqha.remoting.interfaces import RPCHook
 from rmqha.remoting.tls_system_config import TlsSystemConfig
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.terminal import CannotAnswerError
+
+if TYPE_CHECKING:
+    from rmqha.common.protocol.message_heads import GetMessageHeadsRequestHeader, MessageHeads
 
 DEFAULT_TIMEOUT_MS = 3000
 _PROBE_GROUP, _PROBE_BODY = "CLIENT_INNER_PRODUCER", b"rmqha check ha --probe"
@@ -229,6 +232,10 @@ class ClusterAdmin(DefaultMQAdminExt):
         None when it does not know the request.
         """
         return self.asked(f"broker {broker_addr}", super().get_commit_log_bytes, broker_addr, offset, size)
+
+    def get_message_heads(self, broker_addr: str, header: "GetMessageHeadsRequestHeader") -> "MessageHeads | None":
+        """Return messages of a queue without their bodies; None when the broker does not know the request."""
+        return self.asked(f"broker {broker_addr}", super().get_message_heads, broker_addr, header)
 
     def get_broker_epoch_cache(self, broker_addr: str) -> EpochEntryCache:
         """Return a replica's id, its epochs and the end of its log; raise RefusedError when its role is fixed."""

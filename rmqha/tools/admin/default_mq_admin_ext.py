@@ -5,6 +5,7 @@ Each call sends one or more requests to name servers, brokers or controllers.
 import logging
 import random
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.exception import CLIENT_ERRORS, MQBrokerException, MQClientException
@@ -63,6 +64,9 @@ from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.remoting.tls_system_config import TlsSystemConfig
+
+if TYPE_CHECKING:
+    from rmqha.common.protocol.message_heads import GetMessageHeadsRequestHeader, MessageHeads
 
 log = logging.getLogger("RocketmqClient")
 
@@ -565,6 +569,10 @@ class DefaultMQAdminExt:
     def get_commit_log_bytes(self, broker_addr: str, offset: int, size: int) -> bytes | None:
         """Return bytes of a broker's log; b"" if it does not hold them all, None if it does not know the request."""
         return self.api.get_commit_log_bytes(broker_addr, offset, size, self.timeout_millis)
+
+    def get_message_heads(self, broker_addr: str, header: "GetMessageHeadsRequestHeader") -> "MessageHeads | None":
+        """Return messages of a queue without their bodies; None when the broker does not know the request."""
+        return self.api.get_message_heads(broker_addr, header, self.timeout_millis)
 
     def fetch_departed_brokers(self) -> list[DepartedBroker]:
         """Return the brokers that the name server expects but that are not registered; RocketMQ's reports none."""

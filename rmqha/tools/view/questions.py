@@ -16,8 +16,7 @@ from typing import Any, TypeVar, cast
 
 from rmqha.client.exception import CLIENT_ERRORS, MQBrokerException, MQClientException
 from rmqha.client.trace import TraceView
-from rmqha.common import java, mix_all, sys_flags, topics
-from rmqha.common import topics as topic_validator
+from rmqha.common import java, topics
 from rmqha.common.compression import BodyBudget, MissingBody
 from rmqha.common.message import message_decoder
 from rmqha.common.message import message_decoder as message_client_id_setter
@@ -29,6 +28,8 @@ from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_track import message_track_detail
 from rmqha.tools.command.message_print import message_fields
+from rmqha.tools.manage.topics import TopicRow as TopicRow
+from rmqha.tools.manage.topics import topic_row
 from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view.snapshot import Collector, History, Picture, Snapshot, picture, rate
 
@@ -54,19 +55,6 @@ class QuestionError(Exception):
 
 class UnreadableAnswerError(QuestionError):
     """The answer of a broker or name server is malformed."""
-
-
-@dataclass(frozen=True)
-class TopicRow:
-    """A topic over all brokers; `kind` is user, system, retry or dead letter. Queues are of all brokers together."""
-
-    name: str
-    kind: str
-    brokers: tuple[str, ...]
-    read_queues: int
-    write_queues: int
-    perm: str
-    order: bool
 
 
 @dataclass(frozen=True)
@@ -166,7 +154,7 @@ class Questions:
                 table = self.admin.api.get_all_topic_config(broker.address, self.admin.timeout_millis)
                 for name, config in (table.topicConfigTable or {}).items():
                     found.setdefault(name, []).append((broker.name, config))
-        return [_topic_row(name, configs, own) for name, configs in sorted(found.items())]
+        return [topic_row(name, configs, own) for name, configs in sorted(found.items())]
 
     def _topic(self, name: str) -> TopicDetail:
         stats = self.admin.examine_topic_stats(name).offsetTable
@@ -229,24 +217,6 @@ def question_error(error: Exception) -> QuestionError:
     return QuestionError(f"no answer: {error}")
 
 
-def _topic_row(name: str, configs: list[Any], own: set[str]) -> TopicRow:
-    perms = {sys_flags.perm2_string(config.perm)[:2] for _broker, config in configs}
-    return TopicRow(name, topic_kind(name, own), tuple(sorted({broker for broker, _config in configs})),
-                    sum(config.readQueueNums for _broker, config in configs),
-                    sum(config.writeQueueNums for _broker, config in configs), " ".join(sorted(perms)),
-                    any(config.order for _broker, config in configs))
-
-
-def topic_kind(name: str, own: set[str]) -> str:
-    """Return the kind of a topic; `own` are the names of brokers and clusters, which have topics of the same name."""
-    if name.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
-        return "retry"
-    if name.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX):
-        return "dead letter"
-    is_own = name in own or any(name == f"{each}_{mix_all.REPLY_TOPIC_POSTFIX}" for each in own)
-    return "system" if is_own or topic_validator.is_system_topic(name) else "user"
-
-
 MAX_MESSAGES = 64  # of one key
 MAX_TEXT_BYTES, MAX_HEX_BYTES = 64 * 1024, 4 * 1024
 MAX_LISTED_BYTES = 256  # of a body in a list of messages
@@ -271,12 +241,13 @@ class Body:
 def body_view(body: bytes, max_bytes: int = MAX_TEXT_BYTES) -> Body:
     """Return a body for display, with at most `max_bytes` of text, and of the dump."""
     part = body[:max_bytes]
-    text = _text(part, len(part) < len(body))
+    text = text_of(part, len(part) < len(body))
     dumped = body[:min(max_bytes, MAX_HEX_BYTES)]
     return Body(len(body), text, hex_dump(dumped), len(part if text is not None else dumped) < len(body))
 
 
-def _text(part: bytes, is_cut: bool) -> str | None:
+def text_of(part: bytes, is_cut: bool) -> str | None:
+    """Return bytes as text; None if they are not UTF-8 without control characters. `is_cut`: the body has more."""
     for lost in range(4 if is_cut else 1):  # a character may be cut in two
         try:
             text = part[:len(part) - lost].decode("utf-8")

@@ -545,13 +545,20 @@ Point = tuple[int, float | None]  # ms since 1970, value; None: unknown
 Key = tuple[str, str]  # (kind, address or group)
 
 
+_COARSE_MS, _COARSE_POINTS = 60_000, 360
+
+
 class History:
     """Values of the last minutes: at most `points` per series and `series` of these. A new series replaces the one that
-    has been silent for longest, so that groups that come and go don't fill the memory."""
+    has been silent for longest, so that groups that come and go don't fill the memory.
+
+    In addition one value per minute of each series is kept for six hours.
+    """
 
     def __init__(self, points: int = 900, series: int = 2_000) -> None:
         self.points = points
         self.series = series
+        self._coarse: dict[Key, deque[Point]] = {}  # guarded by _lock
         # In the order of their last points; guarded by _lock.
         self._series: dict[Key, deque[Point]] = {}
         self._lock = threading.Lock()
@@ -565,14 +572,32 @@ class History:
                 line = self._series.pop(key, None) or deque(maxlen=self.points)
                 line.append((at_ms, value))
                 self._series[key] = line
+                self._add_coarse(key, at_ms, value)
             while len(self._series) > self.series:
-                del self._series[next(iter(self._series))]
+                oldest = next(iter(self._series))
+                del self._series[oldest], self._coarse[oldest]
+
+    def _add_coarse(self, key: Key, at_ms: int, value: float | None) -> None:
+        line = self._coarse.setdefault(key, deque(maxlen=_COARSE_POINTS))
+        if not line or at_ms - line[-1][0] >= _COARSE_MS:
+            line.append((at_ms, value))
 
     def line(self, kind: str, name: str, last: int | None = None) -> list[Point]:
         """Return a series, oldest first: all points or the last ones; empty for an unknown series."""
         with self._lock:
             points = list(self._series.get((kind, name), ()))
         return points if last is None else points[-last:]
+
+    def range(self, kind: str, name: str, last_ms: int) -> list[Point]:
+        """Return the points of the last `last_ms`, oldest first; one per minute before those that are kept in full."""
+        fine = self.line(kind, name)
+        with self._lock:
+            coarse = list(self._coarse.get((kind, name), ()))
+        if not fine:
+            return []
+        begin_ms = fine[-1][0] - last_ms
+        return [point for point in coarse if begin_ms <= point[0] < fine[0][0]] + [
+            point for point in fine if point[0] >= begin_ms]
 
     def values(self, kind: str, name: str, last: int) -> list[float | None]:
         """Return the last values of a series, without times."""

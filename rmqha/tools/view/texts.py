@@ -35,6 +35,7 @@ def overview(picture: Picture) -> Json:
         "in_msgs_per_s": _rounded(picture.in_msgs),
         "out_msgs_per_s": _rounded(picture.out_msgs),
         "behind": sum(group.behind for group in now.groups),
+        "unread": sum(group.behind for group in now.groups),
         "brokers": [broker_json(picture, broker) for broker in now.brokers],
         "replication": [replication_json(each) for each in now.replication],
         "groups": [group_json(picture, group) for group in now.groups],
@@ -46,6 +47,7 @@ def broker_json(picture: Picture, broker: BrokerState) -> Json:
     rates = picture.broker_rates(broker.address)
     return {
         **{key: getattr(broker, key) for key in _OF_BROKER},
+        "p99_ms": real(broker.latency_99 or None),
         "is_master": broker.is_master,
         "log_size": broker.log_size,
         "segments": broker.segments,
@@ -90,6 +92,7 @@ def group_json(picture: Picture, group: GroupState) -> Json:
         "topics": list(group.topics),
         "queues": len(group.places),
         "behind": group.behind,
+        "unread": group.behind,
         "delay_ms": group.delay_ms(picture.snapshot.at_ms),
         "consumed_per_s": _rounded(rates.consumed),
         "produced_per_s": _rounded(rates.produced),
@@ -100,7 +103,7 @@ def group_json(picture: Picture, group: GroupState) -> Json:
 
 def place_json(place: QueuePlace) -> Json:
     """Return a group in one queue."""
-    return {**asdict(place), "behind": place.behind}
+    return {**asdict(place), "behind": place.behind, "unread": place.behind}
 
 
 def _fault(fault: Fault) -> Json:

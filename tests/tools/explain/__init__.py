@@ -1,0 +1,1 @@
+"""`rmqha explain`: its tables against the sources, hostile lines, and summaries of logs."""

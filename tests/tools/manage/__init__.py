@@ -1,0 +1,1 @@
+"""Tests of the commands that manage topics, groups, settings, accounts and dead letters."""
