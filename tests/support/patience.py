@@ -32,7 +32,7 @@ DEADLINES = (
     ("rmqha.store.reput_message_service", "_SHUTDOWN_WAIT_MS"),
     ("rmqha.store.schedule_message_service", "_PUT_TIMEOUT_MS"),
     ("rmqha.tools.console.app", "_WAIT_S"),
-    ("rmqha.tools.console.app", "_FIRST_PICTURE_S"),
+    ("rmqha.tools.console.source", "_FIRST_PICTURE_S"),
     ("rmqha.tools.replication.switch", "_ROLE_S"),
     ("rmqha.tools.messages.export_file", "_ROUTE_WAIT_S"),
 )

@@ -1,19 +1,15 @@
-"""The web console as an ASGI application: pages, a read API and a few changes, guarded by host name and token.
+"""The web console as an ASGI application: the pages and the paths of the API, guarded by host name and sign-in.
 
-- `Source`: the data of all pages: the poller's pictures, and queries made on demand.
-- `Api`: the read API, one function per path, from a query to JSON. docs/console.md lists the paths.
-- `Writes`: the changes, if allowed: a topic, a group's offsets, a broker's write permission.
-- `Guard`: refuses what `Access` (in access.py) refuses, and adds the security headers to each response.
+    browser --> Guard (access.py: who may) --> path --> reads.py, changes.py --> rmqha.tools.view, rmqha.tools.manage
+
+- `create_app`: the guarded application.
+- `Guard`: refuses what `Access` refuses, and adds the security headers to each response.
 """
 import json
-import logging
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Callable
 from importlib import resources
-from typing import Any, Self
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -23,262 +19,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rmqha import __version__
-from rmqha.common import sys_flags
-from rmqha.common import topics as topic_validator
 from rmqha.common.texts import JsonTextError, parse_json
-from rmqha.common.topics import TopicConfig
-from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.connection import NO_ACCOUNT, Account
-from rmqha.tools.console.access import Access
-from rmqha.tools.terminal import CannotAnswerError
-from rmqha.tools.view import texts
-from rmqha.tools.view.questions import (
-    MAX_LISTED_BYTES,
-    Messages,
-    QuestionError,
-    Questions,
-    UnreadableAnswerError,
-    ViewPoller,
-    asked,
-    message_json,
-    trace_json,
-)
-from rmqha.tools.view.snapshot import BEHIND, CLUSTER, IN, KINDS, LAG, LOG, OUT, Collector, History, Picture
+from rmqha.tools.console.access import SESSION_PATH, Access, Person, bearer
+from rmqha.tools.console.changes import Body, Changes, sign_in
+from rmqha.tools.console.reads import Api
+from rmqha.tools.console.source import Source
+from rmqha.tools.terminal import CannotAnswerError, WorkFailedError
+from rmqha.tools.view.questions import QuestionError, UnreadableAnswerError
 from rmqha.tools.view.texts import Json
-
-_FIRST_PICTURE_S = 5.0
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The cluster to show, and how to query it."""
-
-    namesrv: str
-    cluster: str | None = None
-    broker: str | None = None
-    interval_s: float = 2.0
-    timeout_s: float = 2.0
-    account: Account = NO_ACCOUNT
-
-
-class Source:
-    """The data of all pages; a context manager that polls the cluster while it is open."""
-
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
-        timeout_ms = round(wanted.timeout_s * 1000)
-        self._collector = Collector(wanted.namesrv, timeout_ms, wanted.cluster, wanted.broker, wanted.account)
-        self.history = History()
-        self.poller = ViewPoller(self._collector, self.history, wanted.interval_s)
-        self._admin = DefaultMQAdminExt(wanted.namesrv, wanted.account.rpc_hook, timeout_ms, tls=wanted.account.tls)
-        self.questions = Questions(self._admin)
-        self.messages = Messages(self.questions)
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.enter_context(self._collector)
-            stack.callback(self._admin.shutdown)
-            # starts the client before several threads use it
-            assert self._admin.instance
-            stack.callback(self.poller.shutdown)
-            self.poller.start()
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._stack.close()
-
-    def picture(self) -> Picture:
-        """Return the latest picture; raise QuestionError when the cluster has never answered."""
-        latest = self.poller.latest or self.poller.wait_for_picture(_FIRST_PICTURE_S)
-        if latest is None:
-            raise QuestionError(self.poller.error or "the cluster has not answered yet")
-        return latest
-
-
-# points of a line within a table
-SPARK_POINTS = 60
-Query = Mapping[str, str]
-
-
-class Api:
-    """The read API of the pages. QuestionError: the request can't be answered, or the object does not exist."""
-
-    def __init__(self, source: Source, access: Access) -> None:
-        self._source = source
-        self._access = access
-
-    def session(self) -> Json:
-        """Return the console's version and what it allows; needs no token."""
-        wanted = self._source.wanted
-        return {"version": __version__, "writes": self._access.writes,
-                "token_for_reading": self._access.token_for_reading, "interval_s": self._source.poller.interval_s,
-                "namesrv": None if self._access.token_for_reading else wanted.namesrv}
-
-    def cluster(self) -> Json:
-        """Return brokers, replication and totals, each with its latest values."""
-        picture = self._source.picture()
-        answer = texts.overview(picture)
-        del answer["groups"]
-        answer["error"] = self._source.poller.error
-        history = self._source.history
-        answer["lines"] = {
-            kind: {broker.address: history.values(kind, broker.address, SPARK_POINTS)
-                   for broker in picture.snapshot.brokers}
-            for kind in (IN, OUT, LOG, LAG)}
-        for kind in (IN, OUT, BEHIND):
-            answer["lines"].setdefault(kind, {})[CLUSTER] = history.values(kind, CLUSTER, SPARK_POINTS)
-        return answer
-
-    def groups(self) -> Json:
-        """Return all groups, those furthest behind first."""
-        picture = self._source.picture()
-        rows = [{**texts.group_json(picture, group),
-                 "line": self._source.history.values(BEHIND, group.name, SPARK_POINTS)}
-                for group in picture.snapshot.groups]
-        return {"at_ms": picture.snapshot.at_ms, "errors": list(picture.snapshot.groups_errors),
-                "groups": sorted(rows, key=lambda row: (-row["behind"], row["name"]))}
-
-    def group(self, name: str) -> Json:
-        """Return a group's queues, clients and backlog over time."""
-        picture = self._source.picture()
-        group = picture.snapshot.group(name)
-        if group is None:
-            raise QuestionError(f"unknown group {name!r}", not_there=True)
-        answer = texts.group_json(picture, group)
-        answer["places"] = [texts.place_json(place) for place in group.places]
-        answer["history"] = self._source.history.line(BEHIND, name)
-        try:
-            answer["clients"], answer["clients_error"] = asdict(self._source.questions.clients(
-                picture.snapshot, name)), ""
-        except QuestionError as error:
-            answer["clients"], answer["clients_error"] = None, error.message
-        return answer
-
-    def topics(self) -> Json:
-        """Return all topics of the masters that answer."""
-        return {"topics": [asdict(row) for row in self._source.questions.topics(self._source.picture().snapshot)]}
-
-    def topic(self, name: str) -> Json:
-        """Return a topic's queues, and its groups with how far each is behind in it."""
-        picture = self._source.picture()
-        detail = self._source.questions.topic(name)
-        groups = []
-        for each in detail.groups:
-            group = picture.snapshot.group(each)
-            places = [place for place in group.places if place.topic == name] if group is not None else []
-            groups.append({"name": each, "behind": sum(place.behind for place in places) if places else None})
-        return {"name": detail.name, "queues": [asdict(queue) for queue in detail.queues], "groups": groups}
-
-    def store(self) -> Json:
-        """Return each broker's files and disk, from its runtime table."""
-        picture = self._source.picture()
-        return {"at_ms": picture.snapshot.at_ms,
-                "brokers": [texts.broker_json(picture, broker) for broker in picture.snapshot.brokers]}
-
-    def history(self, query: Query) -> Json:
-        """Return one series: [ms, value], oldest first."""
-        kind = query.get("kind", "")
-        if kind not in KINDS:
-            raise QuestionError(f"kind must be one of {', '.join(KINDS)}")
-        name = query.get("name", CLUSTER)
-        return {"kind": kind, "name": name, "points": self._source.history.line(kind, name)}
-
-    def messages(self, query: Query) -> Json:
-        """Return messages by topic and key, or by id; if there are several, only the beginnings of their bodies."""
-        topic, msg_id, key = (query.get(name, "").strip() for name in ("topic", "id", "key"))
-        if msg_id:
-            found = self._source.messages.by_id(self._source.picture().snapshot, topic or None, msg_id)
-        elif topic and key:
-            found = self._source.messages.by_key(topic, key)
-        else:
-            raise QuestionError("give a message id (with the topic, if a producer made the id), or a topic and a key")
-        cut = {} if len(found) == 1 else {"max_body_bytes": MAX_LISTED_BYTES}
-        return {"messages": [message_json(msg, **cut) for msg in found]}
-
-    def trace(self, query: Query) -> Json:
-        """Return a message's trace: the events recorded by its clients, and its state in each group by offset."""
-        topic, msg_id, trace_topic = (query.get(name, "").strip() for name in ("topic", "id", "trace_topic"))
-        if not msg_id:
-            raise QuestionError("give a message id")
-        found = self._source.messages.by_id(self._source.picture().snapshot, topic or None, msg_id)
-        if not found:
-            raise QuestionError(f"message {msg_id!r} not found", not_there=True)
-        events, errors = self._source.messages.trace(found[0].msg_id or msg_id, *([trace_topic] if trace_topic else []))
-        return {"events": [trace_json(view) for view in events], "errors": errors,
-                "tracks": self._source.messages.tracks(found[0])}
-
-
-log = logging.getLogger("RocketmqTools")
-
-MAX_QUEUES = 1024
-EARLIEST, LATEST = "earliest", "latest"
-# as a time: the end of each queue
-_END = -1
-_LAST_MS = 253_402_300_799_999  # 9999-12-31
-_TIMES = {EARLIEST: 0, LATEST: _END}
-Body = Mapping[str, Any]
-
-
-class Writes:
-    """The changes. Each method returns what it did; QuestionError for an invalid or refused request."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._admin = source.questions.admin
-
-    def topic(self, body: Body) -> Json:
-        """Create or change a topic on all masters that answer: {"topic", "queues"}."""
-        name, queues = body.get("topic"), body.get("queues", 8)
-        reason = topic_validator.check_topic(name) if isinstance(name, str) else "topic: a name"
-        if reason is not None or not isinstance(name, str):
-            raise QuestionError(reason or "topic: a name")
-        if not isinstance(queues, int) or isinstance(queues, bool) or not 1 <= queues <= MAX_QUEUES:
-            raise QuestionError(f"queues must be 1 to {MAX_QUEUES}, for each broker")
-        config = TopicConfig(name, queues, queues, sys_flags.PERM_READ | sys_flags.PERM_WRITE)
-        masters = [broker for broker in self._source.picture().snapshot.brokers if broker.is_master]
-        for broker in masters:
-            asked(partial(self._admin.create_and_update_topic_config, broker.address, config))
-        return self._done(f"topic {name} with {queues} queues", brokers=[broker.name for broker in masters])
-
-    def offsets(self, group: str, body: Body) -> Json:
-        """Move a group, running or not, to a time in a topic: {"topic", "to": ms, "earliest" or "latest"}."""
-        topic, to = body.get("topic"), body.get("to")
-        if not isinstance(topic, str) or not topic:
-            raise QuestionError("topic: a name")
-        at_ms = _TIMES.get(to) if isinstance(to, str) else to
-        if not isinstance(at_ms, int) or isinstance(at_ms, bool) or not _END <= at_ms <= _LAST_MS:
-            raise QuestionError('to must be a time in ms, "earliest" or "latest"')
-        moved = asked(lambda: self._reset(topic, group, at_ms))
-        return self._done(f"offsets of {group} in {topic} to {to}", queues=moved)
-
-    def _reset(self, topic: str, group: str, at_ms: int) -> int:
-        """Return the number of queues. The brokers notify a group's clients; without clients they only set the offsets.
-        """
-        now = self._source.picture().snapshot
-        if self._source.questions.clients(now, group).clients:
-            return len(self._admin.reset_offset_by_timestamp(topic, group, at_ms, True))
-        return len(self._admin.reset_offset_by_timestamp_old(group, topic, at_ms, True))
-
-    def write_permission(self, broker: str, body: Body) -> Json:
-        """Remove or restore the write permission of a broker name at each name server: {"allow": true or false}."""
-        allow = body.get("allow")
-        if not isinstance(allow, bool):
-            raise QuestionError("allow must be true or false")
-        if broker not in {each.name for each in self._source.picture().snapshot.brokers}:
-            raise QuestionError(f"unknown broker {broker!r}", not_there=True)
-        change = self._admin.add_write_perm_of_broker if allow else self._admin.wipe_write_perm_of_broker
-        topics = [asked(partial(change, address, broker))
-                  for address in asked(self._admin.get_name_server_address_list)]
-        return self._done(f"write permission of {broker}: {allow}", topics=max(topics, default=0))
-
-    def _done(self, what: str, **more: object) -> Json:
-        log.info("console: %s %s", what, more)
-        self._source.questions.answers.forget()
-        return {"done": what, **more}
-
 
 # Allow only the console's own files: no inline script or style, no other site, no embedding in a frame.
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -321,94 +69,192 @@ class Guard:
         await response(scope, receive, send_safely)
 
 
-PAGES = ("/", "/topics", "/topics/{name}", "/groups", "/groups/{name}", "/messages", "/store")
-MAX_BODY_BYTES = 64 * 1024
+PAGES = ("/", "/topics", "/topics/{name}", "/topics/{name}/messages", "/topics/{name}/publish",
+         "/topics/{name}/settings", "/groups", "/groups/{name}", "/groups/{name}/seek", "/groups/{name}/settings",
+         "/messages", "/dead-letters", "/dead-letters/{name}", "/brokers/{name}", "/config", "/accounts", "/store")
+MAX_BODY_BYTES = 8 << 20  # of a message that is published; other changes are small
 # requests answered at the same time; each may send several requests to brokers
 _AT_ONCE = 4
 _WAIT_S = 10.0
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+Read = Callable[[Request, Person], Json]
+Change = Callable[[Request, Body, Person], Json]
 
 
 def create_app(source: Source, access: Access) -> Guard:
     """Return the guarded application. `source` must be open while it is served."""
-    api, writes = Api(source, access), Writes(source)
-    turn = _Turn()
+    api, changes, turn = Api(source, access), Changes(source), _Turn(access)
     index = _file("index.html")
     routes = [Route(path, _always(index)) for path in PAGES]
     routes += [Route(f"/static/{name}", _always(_file(name))) for name in _files()]
-    reads: dict[str, Callable[[Request], Json]] = {
-        "/api/session": lambda _: api.session(),
-        "/api/cluster": lambda _: api.cluster(),
-        "/api/groups": lambda _: api.groups(),
-        "/api/groups/{name}": lambda request: api.group(request.path_params["name"]),
-        "/api/topics": lambda _: api.topics(),
-        "/api/topics/{name}": lambda request: api.topic(request.path_params["name"]),
-        "/api/store": lambda _: api.store(),
-        "/api/history": lambda request: api.history(request.query_params),
-        "/api/messages": lambda request: api.messages(request.query_params),
-        "/api/trace": lambda request: api.trace(request.query_params),
-    }
-    routes += [Route(path, turn.reading(read), methods=["GET"]) for path, read in reads.items()]
-    changes: dict[str, Callable[[Request, Any], Json]] = {
-        "/api/topics": lambda _, body: writes.topic(body),
-        "/api/groups/{name}/offsets": lambda request, body: writes.offsets(request.path_params["name"], body),
-        "/api/brokers/{name}/write-permission":
-            lambda request, body: writes.write_permission(request.path_params["name"], body),
-    }
-    routes += [Route(path, turn.writing(write), methods=["POST"]) for path, write in changes.items()]
+    routes += [
+        Route(SESSION_PATH, lambda request: json_answer(api.session(access.person(request.headers))), methods=["GET"]),
+        Route(SESSION_PATH, turn.signing_in, methods=["POST"]),
+        Route(f"{SESSION_PATH}/end", turn.signing_out, methods=["POST"]),
+        Route("/api/messages/download", turn.downloading(api), methods=["GET"])]
+    routes += [Route(path, turn.reading(read), methods=["GET"]) for path, read in _reads(api).items()]
+    routes += [Route(path, turn.writing(change), methods=["POST"]) for path, change in _changes(changes).items()]
     return Guard(Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found}), access)
+
+
+def _name(request: Request) -> str:
+    name: str = request.path_params["name"]
+    return name
+
+
+def _reads(api: Api) -> dict[str, Read]:
+    return {
+        "/api/cluster": lambda _, _person: api.cluster(),
+        "/api/store": lambda _, _person: api.store(),
+        "/api/history": lambda request, _person: api.history(request.query_params),
+        "/api/search": lambda request, _person: api.search(request.query_params),
+        "/api/groups": lambda request, _person: api.groups(request.query_params),
+        "/api/groups/{name}": lambda request, _person: api.group(_name(request)),
+        "/api/groups/{name}/settings": lambda request, _person: api.group_settings(_name(request)),
+        "/api/topics": lambda request, _person: api.topics(request.query_params),
+        "/api/topics/{name}": lambda request, _person: api.topic(_name(request)),
+        "/api/topics/{name}/settings": lambda request, _person: api.topic_settings(_name(request)),
+        "/api/topics/{name}/messages": lambda request, person: api.browse(_name(request), request.query_params, person),
+        "/api/topics/{name}/tail": lambda request, person: api.tail(_name(request), request.query_params, person),
+        "/api/messages": lambda request, person: api.messages(request.query_params, person),
+        "/api/trace": lambda request, person: api.trace(request.query_params, person),
+        "/api/dead-letters": lambda _, _person: api.dead_letter_groups(),
+        "/api/dead-letters/{name}": lambda request, person: api.dead_letters(_name(request), request.query_params,
+                                                                            person),
+        "/api/brokers/{name}/config": lambda request, _person: api.broker_config(_name(request)),
+        "/api/config/diff": lambda _, _person: api.config_differences(),
+        "/api/accounts": lambda _, _person: api.accounts(),
+        "/api/accounts/check": lambda request, _person: api.check_account(request.query_params),
+    }
+
+
+def _changes(changes: Changes) -> dict[str, Change]:
+    return {
+        "/api/topics": lambda _, body, person: changes.create_topic(body, person),
+        "/api/topics/{name}/alter": lambda request, body, person: changes.alter_topic(_name(request), body, person),
+        "/api/topics/{name}/delete": lambda request, body, person: changes.delete_topic(_name(request), body, person),
+        "/api/topics/{name}/publish": lambda request, body, person: changes.publish(_name(request), body, person),
+        "/api/groups/{name}/seek": lambda request, body, person: changes.seek(_name(request), body, person),
+        "/api/groups/{name}/pause": lambda request, _body, person: changes.pause(_name(request), True, person),
+        "/api/groups/{name}/resume": lambda request, _body, person: changes.pause(_name(request), False, person),
+        "/api/groups/{name}/delete": lambda request, body, person: changes.delete_group(_name(request), body, person),
+        "/api/dead-letters/{name}/resend": lambda request, body, person: changes.resend(_name(request), body, person),
+        "/api/brokers/{name}/write-permission": lambda request, body, person: changes.write_permission(
+            _name(request), body, person),
+        "/api/brokers/{name}/config": lambda request, body, person: changes.config(_name(request), body, person),
+        "/api/accounts": lambda _, body, person: changes.create_account(body, person),
+        "/api/accounts/{name}/delete": lambda request, body, person: changes.delete_account(_name(request), body,
+                                                                                           person),
+    }
+
+
+class _RequestError(Exception):
+    """A request has an invalid body."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class _Turn:
     """Limits how many requests query the brokers at the same time, and turns results into responses."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: Access) -> None:
+        self._access = access
         self._free = threading.BoundedSemaphore(_AT_ONCE)
 
-    def reading(self, read: Callable[[Request], Json]) -> Callable[[Request], Response]:
+    def _person(self, request: Request) -> Person:
+        person = self._access.person(request.headers)
+        if person is None:  # the session has ended since the guard let the request pass
+            raise QuestionError("the session has ended: sign in again")
+        return person
+
+    def reading(self, read: Read) -> Callable[[Request], Response]:
         """Return an endpoint for reading; it runs on the library's threads."""
         def endpoint(request: Request) -> Response:
-            return self._answer(lambda: read(request))
+            return self._answer(lambda: json_answer(read(request, self._person(request))))
         return endpoint
 
-    def writing(self, write: Callable[[Request, Any], Json]) -> Callable[[Request], Any]:
+    def downloading(self, api: Api) -> Callable[[Request], Response]:
+        """Return the endpoint that returns the body of one message as a file."""
+        def download(request: Request) -> Response:
+            body, name = api.body(request.query_params, self._person(request))
+            safe = "".join(char if char.isalnum() and char.isascii() else "_" for char in name)[:100]
+            return Response(body, media_type="application/octet-stream", headers={
+                "content-disposition": f'attachment; filename="{safe}.bin"'})
+
+        def endpoint(request: Request) -> Response:
+            return self._answer(lambda: download(request))
+        return endpoint
+
+    def writing(self, change: Change) -> Callable[[Request], Any]:
         """Return an endpoint for a change, whose request has a JSON object as its body."""
         async def endpoint(request: Request) -> Response:
-            data = b""
             try:
-                async for chunk in request.stream():
-                    data += chunk
-                    if len(data) > MAX_BODY_BYTES:
-                        return _error(413, f"the body has more than {MAX_BODY_BYTES} bytes")
-            except ClientDisconnect:
-                return _error(408, "the body did not arrive")
-            try:
-                body = parse_json(data, "the body")
-                json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-            except UnicodeEncodeError:
-                return _error(400, "the body contains half of a surrogate pair, which is not a valid character")
-            except JsonTextError as error:
-                return _error(400, str(error))
-            except RecursionError:
-                return _error(400, "the body is too deeply nested")
-            if not isinstance(body, dict):
-                return _error(400, "the body is not a JSON object")
-            return await run_in_threadpool(self._answer, lambda: write(request, body))
+                body = await _object(request)
+            except _RequestError as error:
+                return _error(error.status, str(error))
+            return await run_in_threadpool(self._answer, lambda: json_answer(change(
+                request, body, self._person(request))))
         return endpoint
 
-    def _answer(self, work: Callable[[], Json]) -> Response:
+    async def signing_in(self, request: Request) -> Response:
+        """Begin a session of an account."""
+        try:
+            body = await _object(request)
+        except _RequestError as error:
+            return _error(error.status, str(error))
+
+        def answer() -> Response:
+            status, content = sign_in(self._access.sign_in, body)
+            return json_answer(content, status)
+        return await run_in_threadpool(self._answer, answer)
+
+    async def signing_out(self, request: Request) -> Response:
+        """End a session; a token has none."""
+        if self._access.sign_in is not None:
+            self._access.sign_in.close(bearer(request.headers))
+        return json_answer({"done": "signed out"})
+
+    def _answer(self, work: Callable[[], Response]) -> Response:
         if not self._free.acquire(timeout=_WAIT_S):
             return _error(503, "too many requests at once: try again later")
         try:
-            return json_answer(work())
+            return work()
         except UnreadableAnswerError as error:
             return _error(502, error.message)
         except QuestionError as error:
             return _error(404 if error.not_there else 400, error.message)
+        except WorkFailedError as error:
+            return _error(409, error.message)
         except CannotAnswerError as error:
             return _error(502, error.message)
         finally:
             self._free.release()
+
+
+async def _object(request: Request) -> Body:
+    """Return the JSON object in a request's body. _RequestError."""
+    data = bytearray()
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > MAX_BODY_BYTES:
+                raise _RequestError(413, f"the body has more than {MAX_BODY_BYTES} bytes")
+    except ClientDisconnect:
+        raise _RequestError(408, "the body did not arrive") from None
+    try:
+        body = parse_json(data, "the body")
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise _RequestError(400, "the body contains half of a surrogate pair, which is not a valid character") from None
+    except JsonTextError as error:
+        raise _RequestError(400, str(error)) from None
+    except RecursionError:
+        raise _RequestError(400, "the body is too deeply nested") from None
+    if not isinstance(body, dict):
+        raise _RequestError(400, "the body is not a JSON object")
+    return body
 
 
 def json_answer(content: Json, status: int = 200) -> Response:

@@ -12,8 +12,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rmqha.common.program import ending_signals
-from rmqha.tools.console.access import Access
-from rmqha.tools.console.app import Source, Wanted, create_app
+from rmqha.tools.console.access import Access, Role
+from rmqha.tools.console.app import create_app
+from rmqha.tools.console.source import Source, Wanted
 from rmqha.tools.terminal import CannotAnswerError
 
 log = logging.getLogger("RocketmqTools")
@@ -98,12 +99,11 @@ def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
 
 def _told(access: Access, host: str, port: int) -> list[str]:
     shown = f"[{host}]" if ":" in host else host
-    fragment = f"#token={access.token}" if access.token_for_reading or access.writes else ""
+    needs_token = access.needs_sign_in or access.role > Role.SEE
+    fragment = f"#token={access.token}" if needs_token else ""
     lines = [f"console at http://{shown}:{port}/{fragment}"]
-    if fragment:
-        what = "reading and changes" if access.token_for_reading and access.writes else (
-            "reading" if access.token_for_reading else "changes")
-        lines.append(f"token for {what}: {access.token}")
-    if not access.writes:
-        lines.append("read-only; start it with --allow-writes to change topics, offsets and write permissions")
+    if needs_token:
+        lines.append(f"token with the role {access.role.word}: {access.token}")
+    if access.role is Role.SEE and access.sign_in is None:
+        lines.append("read-only; start it with --role publish or --role administer to change something")
     return [*lines, "press Ctrl-C to stop it"]

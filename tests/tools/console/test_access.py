@@ -1,13 +1,30 @@
 """Access rules of the console, without a server."""
 import pytest
 
-from rmqha.tools.console.access import Access, host_name, is_loopback
+from rmqha.acl.common import AclException
+from rmqha.tools.console import access as access_rules
+from rmqha.tools.console.access import Access, Role, SignIn, TooManyAttemptsError, host_name, is_loopback
 
 TOKEN = "t" * 20
 WRITE = {"host": "127.0.0.1:8088", "x-rmqha-console": "1", "content-type": "application/json",
          "authorization": f"Bearer {TOKEN}"}
-OPEN = Access(TOKEN, token_for_reading=False, writes=True, hosts=frozenset(("mq.example.org",)))
-FAR = Access(TOKEN, token_for_reading=True, writes=False)
+OPEN = Access(TOKEN, token_for_reading=False, role=Role.ADMINISTER, hosts=frozenset(("mq.example.org",)))
+FAR = Access(TOKEN, token_for_reading=True)
+ACCOUNTS = """\
+accounts:
+- accessKey: rootKey
+  secretKey: rootSecret
+  admin: true
+- accessKey: senderKey
+  secretKey: senderSecret
+  defaultTopicPerm: DENY
+  topicPerms:
+  - orders=PUB
+  - stock=SUB
+- accessKey: readerKey
+  secretKey: readerSecret
+  defaultTopicPerm: SUB
+"""
 
 
 def status(access, method, path, headers):
@@ -64,3 +81,107 @@ def test_read_only_console_changes_nothing():
     ("10.0.0.1", False), ("example.org", False)])
 def test_loopback_addresses_are_recognized(host, wanted):
     assert is_loopback(host) is wanted
+
+
+# ---- roles and accounts
+
+
+@pytest.mark.parametrize(("role", "wanted"), [
+    (Role.SEE, (200, 403, 403)), (Role.PUBLISH, (200, 200, 403)), (Role.ADMINISTER, (200, 200, 200))])
+def test_each_role_may_do_what_those_before_it_may(role, wanted):
+    access = Access(TOKEN, False, role)
+    asked = (("GET", "messages"), ("POST", "publish"), ("POST", "delete"))
+    assert tuple(status(access, method, f"/api/topics/T/{what}", WRITE) for method, what in asked) == wanted
+
+
+@pytest.fixture
+def file(tmp_path):
+    pytest.importorskip("yaml")
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(ACCOUNTS, "utf-8")
+    return path
+
+
+def signed_in(sign_in: SignIn, key: str, secret: str) -> dict[str, str]:
+    opened = sign_in.open(key, secret)
+    assert opened is not None
+    return {**WRITE, "authorization": f"Bearer {opened[0]}"}
+
+
+def test_accounts_have_the_roles_and_topics_of_their_permissions(file):
+    sign_in = SignIn(str(file))
+    access = Access(TOKEN, False, sign_in=sign_in)
+    root, sender, reader = (signed_in(sign_in, f"{name}Key", f"{name}Secret") for name in ("root", "sender", "reader"))
+    publish, delete = "/api/topics/orders/publish", "/api/topics/orders/delete"
+    assert [status(access, "POST", path, who) for who in (root, sender, reader) for path in (publish, delete)] == [
+        200, 200, 200, 403, 403, 403]
+    assert [status(access, "GET", "/api/cluster", who) for who in (root, sender, reader)] == [200, 200, 200]
+    person = access.person(sender)
+    assert person.name == "senderKey" and person.refusal_to_send("orders") is None
+    assert "senderKey may not do this" in person.refusal_to_send("stock")
+    assert person.refusal_to_read("stock") is None and person.refusal_to_read("orders")
+    assert access.person(root).refusal_to_send("anything") is None
+    assert "Secret" not in repr(person)
+
+
+def test_with_accounts_nothing_is_shown_to_strangers(file):
+    access = Access(TOKEN, False, sign_in=SignIn(str(file)))
+    host = {"host": "127.0.0.1:8088"}
+    assert status(access, "GET", "/api/cluster", host) == 401
+    assert status(access, "GET", "/", host) == status(access, "GET", "/api/session", host) == 200
+    assert status(access, "GET", "/api/cluster", {**host, "authorization": "Bearer stranger"}) == 401
+    assert status(access, "GET", "/api/cluster", {**host, "authorization": f"Bearer {TOKEN}"}) == 200
+
+
+@pytest.mark.parametrize(("key", "secret"), [
+    ("rootKey", "wrong"), ("nobody", "rootSecret"), ("", ""), ("rootKey", ""), ("rootKey", "\ud800"), ("é", "é")])
+def test_wrong_secret_opens_no_session(file, key, secret):
+    assert SignIn(str(file)).open(key, secret) is None
+
+
+def test_attempts_to_guess_a_secret_are_slowed_down(file, monkeypatch):
+    sign_in = SignIn(str(file))
+    for _ in range(5):
+        assert sign_in.open("rootKey", "guess") is None
+    with pytest.raises(TooManyAttemptsError, match="wait 60 s"):
+        sign_in.open("rootKey", "rootSecret")
+    assert sign_in.open("readerKey", "readerSecret") is not None
+    for number in range(95):
+        sign_in.open(f"nobody{number}", "guess")
+    with pytest.raises(TooManyAttemptsError):
+        sign_in.open("readerKey", "readerSecret")
+    monkeypatch.setattr(access_rules, "_FAILURES_S", 0.0)
+    assert sign_in.open("rootKey", "rootSecret") is not None
+
+
+def test_session_ends_with_its_account_its_secret_and_its_user(file, monkeypatch):
+    sign_in = SignIn(str(file))
+    access = Access(TOKEN, False, sign_in=sign_in)
+    root, sender, reader = (signed_in(sign_in, f"{name}Key", f"{name}Secret") for name in ("root", "sender", "reader"))
+    file.write_text(ACCOUNTS.replace("senderSecret", "anotherSecret").partition("- accessKey: readerKey")[0], "utf-8")
+    assert [access.person(who) is not None for who in (root, sender, reader)] == [True, False, False]
+    file.write_text("accounts: [", "utf-8")  # half written: what was read before stays
+    assert access.person(root) is not None
+    sign_in.close(access_rules.bearer(root))
+    assert access.person(root) is None
+    file.write_text(ACCOUNTS, "utf-8")
+    root = signed_in(sign_in, "rootKey", "rootSecret")
+    monkeypatch.setattr(access_rules, "IDLE_S", 0.0)
+    assert access.person(root) is None
+
+
+def test_oldest_session_ends_when_there_are_too_many(file, monkeypatch):
+    monkeypatch.setattr(access_rules, "MAX_SESSIONS", 2)
+    sign_in = SignIn(str(file))
+    tokens = [sign_in.open("rootKey", "rootSecret")[0] for _ in range(3)]
+    assert [sign_in.person(token) is not None for token in tokens] == [False, True, True]
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    (None, "No such file"), ("", "missing or empty"), ("accounts: []", "no account"), ("accounts: 7", "a list")])
+def test_unusable_file_is_refused_at_the_start(file, text, problem):
+    file.unlink()
+    if text is not None:
+        file.write_text(text, "utf-8")
+    with pytest.raises(AclException, match=problem):
+        SignIn(str(file))

@@ -12,9 +12,12 @@ from starlette.testclient import TestClient
 
 from rmqha.common.message.message import MessageClientExt
 from rmqha.remoting.protocol.fastjson import FastjsonError, loads
-from rmqha.tools.console.access import Access
-from rmqha.tools.console.app import PAGES, POLICY, Source, Wanted, create_app, json_answer
+from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin
+from rmqha.tools.console.access import Access, Role
+from rmqha.tools.console.app import MAX_BODY_BYTES, PAGES, POLICY, _files, create_app, json_answer
 from rmqha.tools.console.server import PatientProtocol
+from rmqha.tools.console.source import Source, Wanted
+from rmqha.tools.view.browse import Browser
 from rmqha.tools.view.questions import Messages, Questions, ViewPoller
 from rmqha.tools.view.snapshot import BrokerState, GroupState, History, QueuePlace, picture
 from tests.support.wait import at_least, wait_until
@@ -38,7 +41,7 @@ def source(orders):
 @pytest.fixture
 def client(source):
     """A client of a console that may change things."""
-    return TestClient(create_app(source, Access(TOKEN, False, True)), "http://127.0.0.1:8088")
+    return TestClient(create_app(source, Access(TOKEN, False, Role.ADMINISTER)), "http://127.0.0.1:8088")
 
 
 def get(client, path, **query):
@@ -64,7 +67,9 @@ def test_group_is_returned_with_queues_clients_and_backlog_over_time(client, sou
     assert group["behind"] == 0 and group["delay_ms"] == 0 and group["clients_error"] == ""
     assert [each["language"] for each in group["clients"]["clients"]] == ["JAVA"]
     assert [TOPIC, "*"] in group["clients"]["subscriptions"]
-    assert group["history"] == get(client, "/api/history", kind="behind", name=GROUP)["points"][:len(group["history"])]
+    assert group["unread"] == 0 and group["warnings"] == []
+    points = get(client, "/api/history", kind="behind", name=GROUP)["points"]
+    assert len(points) > 1 and get(client, "/api/history", kind="behind", name=GROUP, minutes=1)["points"][-1] in points
 
 
 def test_topics_are_returned_by_kind_and_one_with_its_queues(client):
@@ -119,7 +124,7 @@ def test_trace_includes_the_send_and_each_group(client, orders):
 
 
 @pytest.mark.parametrize(("path", "status", "wanted"), [
-    ("/api/groups/nobody", 404, "unknown group 'nobody'"),
+    ("/api/groups/nobody", 404, "group 'nobody' has no offsets yet"),
     ("/api/topics/nothing", 404, "No topic route info"),
     ("/api/messages", 400, "give a message id"),
     ("/api/messages?id=zz", 400, "give its topic too"),
@@ -145,16 +150,15 @@ def test_pages_and_files_are_served_with_a_strict_policy(client):
 
 
 def test_no_file_refers_to_another_site_or_has_inline_code(client):
-    for path in ("/", "/static/app.js", "/static/pages.js", "/static/charts.js", "/static/dom.js",
-                 "/static/messages.js", "/static/console.css"):
+    for path in ("/", *(f"/static/{name}" for name in _files())):
         text = client.get(path).text.replace("http://www.w3.org/2000/svg", "")
-        assert "http://" not in text and "https://" not in text and "innerHTML" not in text, path
+        assert not [word for word in ("http://", "https://", "innerHTML", "outerHTML", "eval(") if word in text], path
     page = client.get("/").text
     assert " style=" not in page and " onclick=" not in page and "<script>" not in page
 
 
 def test_reading_with_the_token_where_others_reach_it(source):
-    far = TestClient(create_app(source, Access(TOKEN, True, False)), "http://10.1.2.3:8088")
+    far = TestClient(create_app(source, Access(TOKEN, True)), "http://10.1.2.3:8088")
     answer = far.get("/api/cluster")
     assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
     assert far.get("/api/cluster", headers=WRITE).status_code == 200
@@ -165,30 +169,138 @@ def test_reading_with_the_token_where_others_reach_it(source):
 # ---- changes
 
 
-def test_topic_is_created(client, orders):
-    answer = client.post("/api/topics", headers=WRITE, json={"topic": "Made", "queues": 3})
-    assert answer.status_code == 200 and answer.json()["brokers"] == ["broker-a"]
-    config = orders.cluster.master.controller.topic_config_manager.select_topic_config("Made")
+def post(client, path, **body):
+    answer = client.post(path, headers=WRITE, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_topic_is_created_altered_and_deleted(client, orders):
+    configs = orders.cluster.master.controller.topic_config_manager
+    assert post(client, "/api/topics", topic="Made", queues=3)["brokers"] == ["broker-a"]
+    config = configs.select_topic_config("Made")
     assert (config.readQueueNums, config.writeQueueNums, config.perm) == (3, 3, 6)
+    again = client.post("/api/topics", headers=WRITE, json={"topic": "Made"})
+    assert again.status_code == 409 and "topic Made exists on broker-a" in again.json()["error"]
+    post(client, "/api/topics/Made/alter", read_queues=5, perm="r")
+    config = configs.select_topic_config("Made")
+    assert (config.readQueueNums, config.writeQueueNums, config.perm) == (5, 3, 4)
+    assert get(client, "/api/topics/Made/settings") == {"config": [
+        {"broker": "broker-a", "read_queues": 5, "write_queues": 3, "perm": "R-", "order": False}], "differs": [],
+        "errors": []}
+    post(client, "/api/topics/Made/delete")
+    assert configs.select_topic_config("Made") is None
     assert client.post("/api/topics", json={"topic": "Other"}).status_code == 403
-    assert orders.cluster.master.controller.topic_config_manager.select_topic_config("Other") is None
+    assert configs.select_topic_config("Other") is None
 
 
-def test_offsets_of_a_stopped_group_are_reset(client, orders):
+def test_lists_come_in_pages(client):
+    every = get(client, "/api/topics", kind="all")
+    assert every["total"] == len(every["topics"]) == sum(every["kinds"].values())
+    parts = [get(client, "/api/topics", kind="all", offset=at, limit=3)["topics"] for at in range(0, every["total"], 3)]
+    assert [row for part in parts for row in part] == every["topics"]
+    assert [row["name"] for row in get(client, "/api/topics", kind="user", q="ORD")["topics"]] == [TOPIC]
+    groups = get(client, "/api/groups", q=GROUP[:4])
+    assert groups["total"] == 1 and groups["groups"][0]["name"] == GROUP
+    assert get(client, "/api/search", q="rea")["groups"] == [GROUP]
+    assert get(client, "/api/search", q=TOPIC.lower())["topics"][0] == TOPIC
+    assert get(client, "/api/search", q="") == {"topics": [], "groups": [], "brokers": []}
+
+
+def browsed(client, **query) -> list[dict]:
+    rows, cursor = [], {}
+    while True:
+        page = get(client, f"/api/topics/{TOPIC}/messages", **query, **cursor)
+        assert page["errors"] == []
+        rows += page["rows"]
+        if page["at_end"]:
+            return rows
+        cursor = {"cursor": page["cursor"]}
+
+
+def test_messages_of_a_topic_are_browsed_filtered_and_followed(client, orders):
+    oldest = browsed(client, begin="earliest", limit=1)
+    assert [row["keys"][0] for row in oldest] == ["key-0", "key-1", "key-2"]
+    assert [row["message_id"] for row in browsed(client, begin="latest", backwards=1)] == [
+        row["message_id"] for row in reversed(oldest)]
+    assert oldest[0]["text"] == EVIL and oldest[1]["text"] is None and oldest[1]["hex"].startswith("00000000  00 ff")
+    assert [row["keys"][0] for row in browsed(client, key="key-2")] == ["key-2"]
+    assert [row["keys"][0] for row in browsed(client, text="onerror")] == ["key-0"]
+    assert browsed(client, tag="B") == [] and len(browsed(client, tag="A || B")) == 3
+    assert browsed(client, time=oldest[2]["store_ms"] + 1) == []
+    cursor = get(client, f"/api/topics/{TOPIC}/tail")["cursor"]
+    sent = post(client, f"/api/topics/{TOPIC}/publish", body="followed", tags="A", keys="late", queue="broker-a:1",
+                properties={"colour": "red"})
+    assert (sent["status"], sent["broker"], sent["queue_id"]) == ("SEND_OK", "broker-a", 1)
+    rows = wait_until(lambda: get(client, f"/api/topics/{TOPIC}/tail", cursor=cursor)["rows"], what="the new message")
+    assert [(row["text"], row["properties"]["colour"], row["message_id"]) for row in rows] == [
+        ("followed", "red", sent["id"])]
+    body = client.get("/api/messages/download", params={"topic": TOPIC, "id": sent["id"]})
+    assert body.content == b"followed" and "attachment" in body.headers["content-disposition"]
     offsets = orders.cluster.master.controller.consumer_offset_manager
-    for to, wanted in (("latest", 3), ("earliest", 0), ("latest", 3), (1_600_000_000_000, 0)):
-        answer = client.post("/api/groups/sleepers/offsets", headers=WRITE, json={"topic": TOPIC, "to": to})
-        assert answer.status_code == 200 and answer.json()["queues"] == 2, answer.text
+    wait_until(lambda: sum(offsets.query_offset(GROUP, TOPIC, queue) for queue in range(2)) == 4, what="consumed")
+
+
+def test_bytes_and_delayed_messages_are_published(client, orders):
+    encoded = post(client, "/api/topics/Bytes/publish", body="AP8=", encoding="base64")
+    assert client.get("/api/messages/download", params={"id": encoded["id"]}).content == b"\x00\xff"
+
+
+def test_offsets_of_a_stopped_group_are_moved_after_a_dry_run(client, orders):
+    offsets = orders.cluster.master.controller.consumer_offset_manager
+    group_configs = orders.cluster.master.controller.subscription_group_manager
+    group_configs.find_subscription_group_config("sleepers")  # creates it
+    ends = sum(get(client, f"/api/topics/{TOPIC}")["queues"][queue]["end"] for queue in range(2))
+    for to, wanted in (("latest", ends), ("earliest", 0), ("latest", ends), (1_600_000_000_000, 0)):
+        before = [offsets.query_offset("sleepers", TOPIC, queue) for queue in range(2)]
+        plan = post(client, "/api/groups/sleepers/seek", topic=TOPIC, to=to)
+        assert plan["dry_run"] and sum(row["target"] for row in plan["plan"]) == wanted and not plan["online"]
+        assert [offsets.query_offset("sleepers", TOPIC, queue) for queue in range(2)] == before
+        done = post(client, "/api/groups/sleepers/seek", topic=TOPIC, to=to, dry_run=False)
+        assert [row["error"] for row in done["plan"]] == ["", ""]
         assert sum(offsets.query_offset("sleepers", TOPIC, queue) for queue in range(2)) == wanted
+    post(client, "/api/groups/sleepers/seek", topic=TOPIC, to={"offset": 1, "queue": "broker-a:1"}, dry_run=False)
+    assert offsets.query_offset("sleepers", TOPIC, 1) == 1
     # The other tests expect one group for the topic.
-    del offsets.offset_table[f"{TOPIC}@sleepers"]
+    post(client, "/api/groups/sleepers/delete")
+    assert f"{TOPIC}@sleepers" not in offsets.offset_table
 
 
-def test_offsets_of_a_running_group_are_reset_through_its_clients(client, orders):
-    offsets = orders.cluster.master.controller.consumer_offset_manager
-    answer = client.post(f"/api/groups/{GROUP}/offsets", headers=WRITE, json={"topic": TOPIC, "to": "latest"})
-    assert answer.status_code == 200 and answer.json()["queues"] == 2, answer.text
-    wait_until(lambda: sum(offsets.query_offset(GROUP, TOPIC, queue) for queue in range(2)) == 3, what="the end")
+def test_offsets_of_a_running_group_are_moved_through_its_clients(client, orders):
+    done = post(client, f"/api/groups/{GROUP}/seek", topic=TOPIC, to="latest", dry_run=False)
+    assert done["online"] and [row["error"] for row in done["plan"]] == ["", ""]
+
+
+def test_group_is_paused_and_resumed(client, orders):
+    for what, wanted in (("pause", False), ("resume", True)):
+        post(client, f"/api/groups/{GROUP}/{what}")
+        settings = get(client, f"/api/groups/{GROUP}/settings")
+        assert [row["consume_enable"] for row in settings["config"]] == [wanted] and settings["differs"] == []
+
+
+def test_setting_is_changed_and_differences_are_shown(client, orders):
+    config = get(client, "/api/brokers/broker-a/config")
+    assert {broker["broker_id"] for broker in config["brokers"]} == {0, 1}
+    (before,) = [row for row in config["rows"] if row["key"] == "fetchNameServerAddrInterval"] or [None]
+    assert before is None or not before["differs"]
+    master = orders.cluster.master.address
+    (row,) = [row for row in config["rows"] if row["key"] == "waitTimeMillsInSendQueue"]
+    assert row["values"][master] and row["meaning"]
+    planned = post(client, "/api/brokers/broker-a/config", key="waitTimeMillsInSendQueue", value="321", dry_run=True)
+    assert {each["after"] for each in planned["results"]} == {"321"}
+    assert row["values"] == {each["address"]: each["before"] for each in planned["results"]}
+    for value in ("321", row["values"][master]):
+        done = post(client, "/api/brokers/broker-a/config", key="waitTimeMillsInSendQueue", value=value)
+        assert {each["after"] for each in done["results"]} == {value}
+    fixed = client.post("/api/brokers/broker-a/config", headers=WRITE, json={"key": "listenPort", "value": "1"})
+    assert fixed.status_code == 502 and "can't be changed while a broker runs" in fixed.json()["error"]
+    assert "rows" in get(client, "/api/config/diff")
+
+
+def test_accounts_of_a_cluster_without_access_control(client):
+    assert get(client, "/api/accounts") == {"accounts": [], "white_addresses": [], "errors": [], "enabled": False}
+    found = get(client, "/api/accounts/check", account="anyone", topic=TOPIC, permission="PUB")
+    assert found["allowed"] is True and "access control is off" in found["because"]
 
 
 def test_write_permission_is_removed_and_restored(client, orders):
@@ -200,13 +312,25 @@ def test_write_permission_is_removed_and_restored(client, orders):
 
 
 @pytest.mark.parametrize(("path", "body", "status", "wanted"), [
-    ("/api/topics", {}, 400, "topic: a name"),
-    ("/api/topics", {"topic": "no blanks"}, 400, "illegal characters"),
+    ("/api/topics", {}, 400, "topic: a text"),
+    ("/api/topics", {"topic": "no blanks"}, 502, "is not a valid topic name"),
+    ("/api/topics", {"topic": "X", "perm": "x"}, 400, "perm must be rw, r or w"),
+    ("/api/topics/T/publish", {"body": ""}, 400, "the body is empty"),
+    ("/api/topics/T/publish", {"body": "?", "encoding": "base64"}, 400, "the body is not Base64"),
+    ("/api/topics/T/publish", {"body": "x", "properties": {"KEYS": "k"}}, 400, "KEYS"),
+    ("/api/topics/T/publish", {"body": "x", "queue": "broker-a"}, 400, "is not a queue such as broker-a:0"),
+    ("/api/topics/T/publish", {"body": "x", "delay_level": 19}, 400, "delay_level must be 0 to 18"),
+    ("/api/dead-letters/nobody/resend", {"all": True}, 502, "nobody"),
+    ("/api/dead-letters/g/resend", {"ids": []}, 400, "ids must be a list"),
+    ("/api/brokers/broker-a/config", {"key": "nonsense", "value": "1"}, 502, "unknown config key"),
+    ("/api/accounts", {"access_key": "a"}, 400, "secret_key: a text"),
+    ("/api/session", {"access_key": "a", "secret_key": "b"}, 400, "this console has no accounts"),
     ("/api/topics", {"topic": "X", "queues": 0}, 400, "queues must be 1 to 1024"),
     ("/api/topics", {"topic": "X", "queues": True}, 400, "queues must be 1 to 1024"),
-    ("/api/groups/g/offsets", {"topic": TOPIC, "to": "yesterday"}, 400, "to must be a time in ms"),
-    ("/api/groups/g/offsets", {"topic": TOPIC, "to": True}, 400, "to must be a time in ms"),
-    ("/api/groups/g/offsets", {"to": 1}, 400, "topic: a name"),
+    ("/api/groups/g/seek", {"topic": TOPIC, "to": "yesterday"}, 400, "to must be"),
+    ("/api/groups/g/seek", {"topic": TOPIC, "to": True}, 400, "to must be"),
+    ("/api/groups/g/seek", {"to": 1}, 400, "topic: a text"),
+    ("/api/groups/nobody/seek", {"topic": TOPIC, "to": "latest"}, 502, "no group 'nobody'"),
     ("/api/brokers/nobody/write-permission", {"allow": True}, 404, "unknown broker 'nobody'"),
     ("/api/brokers/broker-a/write-permission", {"allow": "no"}, 400, "allow must be true or false"),
 ])
@@ -215,7 +339,8 @@ def test_invalid_change_is_refused_with_the_reason(client, path, body, status, w
     assert answer.status_code == status and wanted in answer.json()["error"], answer.text
 
 
-@pytest.mark.parametrize(("body", "status"), [(b"{", 400), (b"[]", 400), (b"", 400), (b" " * 70_000, 413)])
+@pytest.mark.parametrize(("body", "status"), [
+    (b"{", 400), (b"[]", 400), (b"", 400), (b" " * (MAX_BODY_BYTES + 1), 413)])
 def test_body_that_is_not_an_object_is_refused(client, body, status):
     headers = {**WRITE, "Content-Type": "application/json"}
     assert client.post("/api/topics", headers=headers, content=body).status_code == status
@@ -229,8 +354,13 @@ HOSTILE_WRITE = {"X-Rmqha-Console": "1", "Authorization": f"Bearer {TOKEN}", "Co
 DEEP = "[" * 30_000
 READS = ("/api/session", "/api/cluster", "/api/groups", "/api/groups/readers", "/api/topics", "/api/topics/T",
          "/api/store", "/api/history?kind=in", "/api/messages?topic=T&key=k", "/api/messages?topic=T&id=x",
-         "/api/trace?topic=T&id=x")
-WRITES = ("/api/topics", "/api/groups/readers/offsets", "/api/brokers/broker-a/write-permission")
+         "/api/trace?topic=T&id=x", "/api/topics/T/messages", "/api/topics/T/tail", "/api/topics/T/settings",
+         "/api/groups/readers/settings", "/api/dead-letters", "/api/dead-letters/readers", "/api/config/diff",
+         "/api/brokers/broker-a/config", "/api/accounts", "/api/accounts/check?account=a&topic=T&permission=PUB",
+         "/api/search?q=b", "/api/messages/download?topic=T&id=x")
+WRITES = ("/api/topics", "/api/topics/T/alter", "/api/topics/T/publish", "/api/groups/readers/seek",
+          "/api/dead-letters/readers/resend", "/api/brokers/broker-a/write-permission", "/api/brokers/broker-a/config",
+          "/api/accounts")
 FAULTS = (FastjsonError("more than 512 levels", 0), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "odd"),
           ValueError("\ud800"))
 
@@ -239,6 +369,9 @@ class Admin:
     """An admin client that gives the same answer to every request: an error, or a list of messages."""
 
     timeout_millis = 1000
+
+    asked = ClusterAdmin.asked
+    namesrv_addr = "n:1"
 
     def __init__(self, answer):
         self.answer = answer
@@ -257,9 +390,12 @@ def client_of(now, admin_answer=()):
     made = picture(now, None, None)
     history.add(made)
     questions = Questions(admin)
+    broker = Broker("C", "broker-a", 0, "10.0.0.1:10911")
     source = SimpleNamespace(wanted=SimpleNamespace(namesrv="n:1"), poller=SimpleNamespace(interval_s=1.0, error=""),
-                             history=history, picture=lambda: made, questions=questions, messages=Messages(questions))
-    return TestClient(create_app(source, Access(TOKEN, False, True)), "http://127.0.0.1:8088",
+                             history=history, picture=lambda: made, questions=questions, messages=Messages(questions),
+                             admin=admin, producer=admin, browser=Browser(admin), masters=lambda: [broker],
+                             brokers=lambda name=None: [broker])
+    return TestClient(create_app(source, Access(TOKEN, False, Role.ADMINISTER)), "http://127.0.0.1:8088",
                       raise_server_exceptions=False)
 
 
@@ -279,14 +415,22 @@ def test_unreadable_response_of_a_broker_is_a_bad_gateway(fault):
     assert client.get("/api/groups/readers").json()["clients_error"]
 
 
-@pytest.mark.parametrize("where", [*READS, "/api/topics/%FF%00", f"/api/groups/{DEEP[:5000]}",
-                                   f"/api/messages?topic=T&key={DEEP[:5000]}", "/api/messages?topic=%ED%A0%80&id=%FF",
-                                   f"/api/history?kind={DEEP[:5000]}", "/api/trace?id=%00&topic=%5B%5B"])
-@pytest.mark.parametrize("header", ["", DEEP[:5000], "\xff", '{"a":' * 500])
+ODD_PATHS = ("/api/topics/%FF%00", f"/api/groups/{DEEP[:5000]}", f"/api/messages?topic=T&key={DEEP[:5000]}",
+             "/api/messages?topic=%ED%A0%80&id=%FF", f"/api/history?kind={DEEP[:5000]}",
+             "/api/trace?id=%00&topic=%5B%5B", f"/api/topics/T/messages?cursor={DEEP[:5000]}",
+             "/api/topics/T/messages?cursor={%22queues%22:{%22b%22:{%220%22:1e999}}}", "/api/topics/T/tail?queue=:-1",
+             "/api/topics/T/messages?offset=99999999999999999999", "/api/topics?limit=-1",
+             "/api/history?kind=in&minutes=x", "/api/topics/T/messages?sql=%28%28%28",
+             "/api/accounts/check?account=%00&group=%FF&permission=SUB")
+
+
+@pytest.mark.parametrize(("where", "header"), [
+    *((path, "") for path in (*READS, *ODD_PATHS)),
+    *(("/api/cluster", header) for header in (DEEP[:5000], "\xff", '{"a":' * 500, "Bearer \xff", "Bearer "))])
 def test_odd_parameters_and_headers_cause_no_internal_error(where, header):
     client = client_of(odd_snapshot(), FAULTS[0])
     answer = client.get(where, headers={"X-Odd": header.encode("latin-1"), "Authorization": header.encode("latin-1")})
-    assert answer.status_code in (200, 400, 404, 502), answer.text
+    assert answer.status_code in (200, 400, 401, 404, 502), answer.text
     answer.json()
 
 
@@ -297,9 +441,7 @@ def test_odd_parameters_and_headers_cause_no_internal_error(where, header):
                                   "[]", "\xff", "", '{"topic": [[[]]], "to": [[[]]], "allow": [[[]]]}'])
 def test_odd_bodies_are_refused(path, body):
     answer = client_of(odd_snapshot(), FAULTS[0]).post(path, content=body.encode("latin-1"), headers=HOSTILE_WRITE)
-    # Brokers answer nonsense about a topic with this name.
     assert answer.status_code in (400, 502) and answer.json()["error"], answer.text
-    assert answer.status_code == 400 or body.startswith('{"topic": "T"')
 
 
 def test_message_with_any_time_has_a_page():

@@ -81,9 +81,9 @@ def test_cluster_is_drawn_with_its_lag(browser, orders):
 def test_topics_groups_and_stores_are_shown(browser, orders):
     assert f'href="/topics/{TOPIC}"' in browser.dom("/topics")
     group = text_of(browser.dom(f"/groups/{GROUP}"))
-    assert f"Group {GROUP}" in group and "Messages behind, over time" in group and "clustering" in group
+    assert f"Group {GROUP}" in group and "Unread messages, over time" in group and "clustering" in group
     # The button is there since the console may change things.
-    assert "Reset the offsets" in group
+    assert "Move the offsets" in group
     store = text_of(browser.dom("/store"))
     assert f"broker-a · 0 · {orders.cluster.master.address}" in store and "1 of 1.0 MiB" in store
 
@@ -102,8 +102,8 @@ def test_body_with_markup_remains_text(browser, orders):
 def test_beyond_loopback_the_token_is_printed_and_needed(orders):
     process, told = start(orders.namesrv, "--host", "0.0.0.0")
     try:
-        assert f"#token={TOKEN}" in told and f"token for reading: {TOKEN}" in told
-        assert "read-only; start it with --allow-writes" in told
+        assert f"#token={TOKEN}" in told and f"token with the role see: {TOKEN}" in told
+        assert "read-only; start it with --role" in told
     finally:
         process.terminate()
         process.wait(240)
@@ -111,7 +111,7 @@ def test_beyond_loopback_the_token_is_printed_and_needed(orders):
 
 @pytest.mark.parametrize(("arguments", "wanted"), [
     (("-n", "127.0.0.1:1", "--token", "short"), "--token must have at least 16 characters"),
-    ((), "no name server: give it with -n host:port, or in NAMESRV_ADDR"),
+    ((), "no name server: give it with -n host:port, in NAMESRV_ADDR, or as a context"),
     (("-n", "127.0.0.1:1", "--host", "192.0.2.77"), "can't listen on 192.0.2.77:8088"),
     (("-n", "nonsense"), "'nonsense' is not a valid host:port"),
 ])

@@ -1,4 +1,4 @@
-// Elements, texts and tables. Text from the cluster only ever becomes a text node, never markup.
+// Elements, texts, tables and dialogs. Text from the cluster only ever becomes a text node, never markup.
 
 export function h(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
@@ -14,14 +14,16 @@ function fill(element, attributes, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 
 // Replaces the children; the element that had the focus gets it back, by its data-key.
 export function replace(root, ...children) {
   const key = root.contains(document.activeElement) ? document.activeElement.getAttribute("data-key") : null;
+  const open = [...root.querySelectorAll("details[open][data-key]")].map((each) => each.getAttribute("data-key"));
   root.replaceChildren(...children.flat(Infinity).filter(Boolean));
+  for (const each of open) root.querySelector(`details[data-key="${CSS.escape(each)}"]`)?.setAttribute("open", "");
   if (key !== null) root.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
 }
 
@@ -39,6 +41,10 @@ export function count(value) {
 
 export function whole(value) {
   return value === null || value === undefined ? "–" : value.toLocaleString("en");
+}
+
+export function counted(value, noun) {
+  return `${whole(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
 export function bytes(value) {
@@ -63,36 +69,44 @@ export function percent(ratio) {
   return ratio === null || ratio === undefined ? "–" : `${Math.round(ratio * 100)} %`;
 }
 
+const two = (n) => String(n).padStart(2, "0");
+
 export function when(ms) {
   if (!ms || ms < 0) return "–";
-  const at = new Date(ms), two = (n) => String(n).padStart(2, "0");
+  const at = new Date(ms);
   if (Number.isNaN(at.getTime())) return String(ms);  // outside the range of dates
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:` +
     `${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")}`;
+}
+
+// The value of an input of type datetime-local, in ms since 1970, and back.
+export function fromLocal(text) {
+  const ms = new Date(text).getTime();
+  return Number.isNaN(ms) ? null : ms;
 }
 
 export function tone(status) {
   return { OK: "good", WARNING: "warn", UNKNOWN: "warn", CRITICAL: "bad" }[status] || "";
 }
 
-export function badge(text, kind) {
+export function badge(text, kind = "") {
   return h("span", { class: `badge ${kind}` }, text);
 }
 
 const orders = new Map(); // table -> [column, descending]; kept while the page is open
 
-// columns: {title, right, cell(row) -> node or text, value(row) -> what to sort by, name}
+// columns: {title, right, cell(row) -> node or text, value(row) -> what to sort by, name, always}
 export function table(id, columns, rows, empty, again) {
   const order = orders.get(id);
   const shown = [...rows];
-  if (order) {
+  if (order && columns[order[0]]?.value) {
     const value = columns[order[0]].value;
     shown.sort((one, other) => compare(value(one), value(other)) * (order[1] ? -1 : 1));
   }
   const head = columns.map((column, number) => {
     const sorted = order && order[0] === number ? (order[1] ? "descending" : "ascending") : null;
     const mark = { ascending: " ▲", descending: " ▼" }[sorted] || "";
-    const title = column.value
+    const title = column.value && again
       ? h("button", { type: "button", "data-key": `${id}-${number}`, onclick: () => {
         orders.set(id, [number, sorted ? sorted === "ascending" : Boolean(column.right)]);
         again();
@@ -100,10 +114,14 @@ export function table(id, columns, rows, empty, again) {
       : column.title;
     return h("th", { scope: "col", class: column.right ? "right" : null, "aria-sort": sorted }, title);
   });
-  if (!shown.length) return h("p", { class: "dim" }, empty);
-  return h("table", { id }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, shown.map((row) => h("tr", {},
-    columns.map((column) => h("td", { class: [column.right ? "right" : "", column.name ? "name" : ""].join(" ").trim() || null },
-      column.cell(row)))))));
+  if (!shown.length) return typeof empty === "string" ? h("p", { class: "dim" }, empty) : empty;
+  return h("table", { id }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, shown.map((row) => rowOf(columns, row))));
+}
+
+export function rowOf(columns, row, attributes = {}) {
+  return h("tr", attributes, columns.map((column) => h("td", {
+    class: [column.right ? "right" : "", column.name ? "name" : ""].join(" ").trim() || null,
+    "data-label": column.title || null }, column.cell(row))));
 }
 
 function compare(one, other) {
@@ -116,7 +134,110 @@ export function card(title, ...children) {
   return h("section", { class: "card" }, title ? h("h2", {}, title) : null, children);
 }
 
-export function link(page, name) {
-  const to = `/${page}/${encodeURIComponent(name)}`;
-  return h("a", { href: to, "data-key": to }, name);
+// What a page shows when there is nothing to show: what is missing, and what to do.
+export function emptyState(title, ...todo) {
+  return h("div", { class: "empty" }, h("p", { class: "strong" }, title), todo.map((each) => h("p", {}, each)));
+}
+
+export function command(text) {
+  return h("code", { class: "command" }, text);
+}
+
+export function path(...parts) {
+  return "/" + parts.map(encodeURIComponent).join("/");
+}
+
+export function link(page, name, text = name) {
+  const to = path(page, name);
+  return h("a", { href: to, "data-key": to }, text);
+}
+
+export function field(label, attributes, hint) {
+  return h("label", {}, label, h("input", { autocomplete: "off", ...attributes }), hint ? h("small", {}, hint) : null);
+}
+
+export function select(label, name, options, chosen, attributes = {}) {
+  return h("label", {}, label, h("select", { name, ...attributes }, options.map((each) => {
+    const [value, text] = Array.isArray(each) ? each : [each, each];
+    return h("option", { value, selected: value === chosen }, text);
+  })));
+}
+
+// A field that filters the rows, also when they are refreshed.
+export function filterField(label, changed, value = "") {
+  return h("label", {}, label, h("input", { id: "filter", type: "search", value, oninput: changed, "data-key": "filter" }));
+}
+
+// Asks before a change; resolves to true or false. With `typed`, that text must be typed first.
+export function confirmed(title, lines, button, typed = null) {
+  return new Promise((resolve) => {
+    const input = typed === null ? null : h("input", { autocomplete: "off", "aria-label": `Type ${typed}`, oninput: () => {
+      act.disabled = input.value !== typed;
+    } });
+    const act = h("button", { class: "danger", value: "yes", disabled: typed !== null }, button);
+    const dialog = h("dialog", { "aria-labelledby": "confirm-title", onclose: () => {
+      resolve(dialog.returnValue === "yes");
+      dialog.remove();
+    } }, h("form", { method: "dialog" }, h("h2", { id: "confirm-title" }, title), lines.map((line) => h("p", {}, line)),
+      typed === null ? null : h("label", {}, "Type ", h("b", {}, typed), " to confirm", input),
+      h("p", { class: "buttons" }, h("button", { value: "no", class: "plain", formnovalidate: true }, "Cancel"), act)));
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+// A form whose submit runs `run(values)`, and shows its result or its error below.
+export function form(fields, button, run, attributes = {}) {
+  const status = h("p", { class: "status", role: "status" });
+  const act = h("button", { type: "submit", class: "act" }, button);
+  return h("form", { class: "bar", ...attributes, onsubmit: async (event) => {
+    event.preventDefault();
+    act.disabled = true;
+    status.classList.remove("bad");
+    try {
+      const said = await run(Object.fromEntries(new FormData(event.target)), event.target);
+      status.replaceChildren(...[said].flat().filter(Boolean));
+    } catch (error) {
+      status.classList.add("bad");
+      status.textContent = `Not done: ${error.message}`;
+    } finally {
+      act.disabled = false;
+    }
+  } }, fields, act, status);
+}
+
+// The parts of a page that only a role may use; others see which role is needed.
+export function forRole(session, role, what, make) {
+  if (session.may(role)) return make();
+  return h("p", { class: "dim" }, `${what} needs the role “${role}”; `, session.role === null
+    ? "sign in first." : `you have “${session.role}”. The console gives it to a token with --role ${role}.`);
+}
+
+export function tabs(list, here) {
+  return h("nav", { class: "tabs", "aria-label": "Views" }, list.map(([to, text]) =>
+    h("a", { href: to, "aria-current": to === here ? "page" : null }, text)));
+}
+
+export function troubles(list) {
+  const worst = [...list].sort((one, other) => (tone(one.status) === "bad" ? 0 : 1) - (tone(other.status) === "bad" ? 0 : 1));
+  return worst.length ? h("ul", { class: "troubles", "aria-label": "Problems" },
+    worst.map((each) => h("li", { class: tone(each.status) }, each.text))) : null;
+}
+
+export function warnings(texts) {
+  return troubles((texts || []).map((text) => ({ status: "WARNING", text })));
+}
+
+export function frame(root, ...parts) {
+  root.replaceChildren(...parts.flat(Infinity).filter(Boolean));
+  return parts;
+}
+
+export function save(blob, name) {
+  const url = URL.createObjectURL(blob);
+  const a = h("a", { href: url, download: name });
+  document.body.append(a);
+  a.click();
+  a.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
 }

@@ -1,0 +1,84 @@
+"""`Source`: the data of all pages of the console, from the poller's pictures and from queries made on demand."""
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from rmqha.client.producer.default_mq_producer import DefaultMQProducer
+from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin
+from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+from rmqha.tools.connection import NO_ACCOUNT, Account
+from rmqha.tools.manage.masters import brokers_of, masters
+from rmqha.tools.messages.produce import PRODUCER_GROUP
+from rmqha.tools.view.browse import Browser
+from rmqha.tools.view.questions import Messages, QuestionError, Questions, ViewPoller
+from rmqha.tools.view.snapshot import Collector, History, Picture
+
+_FIRST_PICTURE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The cluster to show, and how to query it."""
+
+    namesrv: str
+    cluster: str | None = None
+    broker: str | None = None
+    interval_s: float = 2.0
+    timeout_s: float = 2.0
+    account: Account = NO_ACCOUNT
+
+
+class Source:
+    """The data of all pages; a context manager that polls the cluster while it is open.
+
+    `admin`: for the operations of rmqha.tools.manage. `producer`: publishes messages.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        timeout_ms = round(wanted.timeout_s * 1000)
+        who = wanted.account
+        self._collector = Collector(wanted.namesrv, timeout_ms, wanted.cluster, wanted.broker, who)
+        self.history = History()
+        self.poller = ViewPoller(self._collector, self.history, wanted.interval_s)
+        self._admin = DefaultMQAdminExt(wanted.namesrv, who.rpc_hook, timeout_ms, tls=who.tls)
+        self.admin = ClusterAdmin(wanted.namesrv, timeout_ms, who.rpc_hook, who.tls)
+        self.producer = DefaultMQProducer(PRODUCER_GROUP, wanted.namesrv, who.rpc_hook)
+        self.producer.send_msg_timeout = max(1_000, timeout_ms)
+        if who.tls is not None:
+            self.producer.use_tls, self.producer.tls = True, who.tls
+        self.questions = Questions(self._admin)
+        self.messages = Messages(self.questions)
+        self.browser = Browser(self._admin)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(self._collector)
+            stack.callback(self._admin.shutdown)
+            # starts the client before several threads use it
+            assert self._admin.instance
+            stack.enter_context(self.admin)
+            stack.enter_context(self.producer)
+            stack.callback(self.poller.shutdown)
+            self.poller.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._stack.close()
+
+    def picture(self) -> Picture:
+        """Return the latest picture; raise QuestionError when the cluster has never answered."""
+        latest = self.poller.latest or self.poller.wait_for_picture(_FIRST_PICTURE_S)
+        if latest is None:
+            raise QuestionError(self.poller.error or "the cluster has not answered yet")
+        return latest
+
+    def masters(self) -> list[Broker]:
+        """Return the masters of the shown cluster. CannotAnswerError without any."""
+        return masters(self.admin, self.wanted.cluster, self.wanted.broker)
+
+    def brokers(self, name: str | None = None) -> list[Broker]:
+        """Return all brokers of the shown cluster, or those with a broker name. CannotAnswerError without any."""
+        return brokers_of(self.admin, self.wanted.cluster, name or self.wanted.broker)
