@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqha.testing import factories
+    from rmqha.testing.cluster_parts import EmbeddedError, NotSupportedError
     from rmqha.testing.embedded import EmbeddedRocketMQ
     from rmqha.testing.faults import Fault
-    from rmqha.testing.node import EmbeddedBroker, EmbeddedError
+    from rmqha.testing.node import EmbeddedBroker
     from rmqha.testing.process import RemoteRocketMQ, RocketMQProcess
 
-__all__ = ["EmbeddedBroker", "EmbeddedError", "EmbeddedRocketMQ", "Fault", "RemoteRocketMQ", "RocketMQProcess",
-           "factories"]
+__all__ = ["EmbeddedBroker", "EmbeddedError", "EmbeddedRocketMQ", "Fault", "NotSupportedError", "RemoteRocketMQ",
+           "RocketMQProcess", "factories"]
 
-_MODULES = {"EmbeddedBroker": "node", "EmbeddedError": "node", "EmbeddedRocketMQ": "embedded", "Fault": "faults",
-            "RemoteRocketMQ": "process", "RocketMQProcess": "process"}
+_MODULES = {"EmbeddedBroker": "node", "EmbeddedError": "cluster_parts", "EmbeddedRocketMQ": "embedded",
+            "Fault": "faults", "NotSupportedError": "cluster_parts", "RemoteRocketMQ": "process",
+            "RocketMQProcess": "process"}
 
 
 def __getattr__(name: str) -> object:

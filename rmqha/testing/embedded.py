@@ -4,25 +4,19 @@
          |                                           ^
          +--> RequestFaults, and other faults -------+
 
-`stored_messages` reads the messages of a topic from a running broker's store. `TemporaryFolder` is in memory if there
-is enough space. It is always deleted: at the end of the test, or, if the process is killed, when the next one is
-created.
+`stored_messages` reads the messages of a topic from a running broker's store.
 """
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqha.broker.topic_config_manager import MAX_QUEUE_NUMS
-from rmqha.common import mix_all, topics
+from rmqha.common import mix_all
 from rmqha.common.compression import MOST_IN_ALL, BodyBudget
 from rmqha.common.message import message_decoder
 from rmqha.common.message.message import MessageExt
@@ -33,14 +27,23 @@ from rmqha.namesrv.namesrv_controller import NamesrvController
 from rmqha.remoting.addresses import PortError
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.remoting_config import ServerConfig
+from rmqha.testing.broker_keys import check_config
+from rmqha.testing.cluster_parts import (
+    EmbeddedError,
+    TemporaryFolder,
+    check_new_topic,
+    parse_topology,
+    wait_until,
+)
 from rmqha.testing.faults import SENDS, Fault, RequestFault, RequestFaults, codes_of, response_code_of
-from rmqha.testing.node import EmbeddedBroker, EmbeddedError, Settings, check_config, parse_topology, wait_until
+from rmqha.testing.node import EmbeddedBroker, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqha.store.consume_queue import ConsumeQueue
     from rmqha.store.default_message_store import DefaultMessageStore
+    from rmqha.testing.cluster_admin import ClusterAdmin
 
 
 class EmbeddedNameServer:
@@ -122,84 +125,12 @@ def _nothing() -> None:
     """Do nothing: the caller polls."""
 
 
-MEMORY = Path("/dev/shm")
-# The required free space in memory, in bytes: writing to a mapped file without space there would kill the process.
-_ROOM = 512 << 20
-_PREFIX = "rmqha-test-"
-_LOCK = "in-use"  # locked by the process that owns the folder
-
-
-class TemporaryFolder:
-    """A folder at `path` that exists until `close`. Creating one deletes the folders that killed processes have left.
-
-    `parent`: its parent folder; None: the tmpfs /dev/shm if it has 512 MiB free, else the system's folder for temporary
-    files.
-    """
-
-    def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
-        place = Path(parent) if parent is not None else _default_parent()
-        try:
-            _sweep(place)
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-        except OSError as error:
-            raise EmbeddedError(f"can't create a folder for the stores in {place}: {os.strerror(error.errno or 0)}; "
-                                "choose another one") from error
-        new = self.path / "new"
-        self._lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # Other processes must not see the lock file before it is locked, or they would delete the folder
-        new.rename(self.path / _LOCK)
-
-    def close(self) -> None:
-        """Delete the folder. Idempotent."""
-        if self._lock >= 0:
-            _delete(self.path)
-            os.close(self._lock)
-            self._lock = -1
-
-
-def _default_parent() -> Path:
-    try:
-        if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= _ROOM:
-            return MEMORY
-    except OSError:  # /dev/shm does not exist
-        return Path(tempfile.gettempdir())
-    return Path(tempfile.gettempdir())
-
-
-def _sweep(parent: Path) -> None:
-    """Delete the folders that this user's processes have left behind."""
-    for lock_file in parent.glob(f"{_PREFIX}*/{_LOCK}"):
-        try:
-            lock = os.open(lock_file, os.O_RDWR)
-        except OSError:  # another user's, or already deleted
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _delete(lock_file.parent)
-        except BlockingIOError:  # in use
-            continue
-        finally:
-            os.close(lock)
-
-
-def _delete(folder: Path) -> None:
-    """Delete a folder, and the lock file last.
-
-    If other files remain, because another process is still writing there, a later sweep deletes them.
-    """
-    for path in folder.iterdir():
-        if path.name != _LOCK:
-            shutil.rmtree(path, ignore_errors=True)
-    if [path.name for path in folder.iterdir()] == [_LOCK]:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 _LOGGERS = ("RocketmqBroker", "RocketmqCommon", "RocketmqFilter", "RocketmqNamesrv", "RocketmqProtection",
             "RocketmqRebalanceLock", "RocketmqRemoting", "RocketmqStats", "RocketmqStore", "RocketmqStoreError",
             "RocketmqTransaction", "RocketmqWaterMark", "RocketmqCommercial")
 _FULL_DISK = "rmqha.testing"  # not the name of a real disk
 _READY_S = 60
+_AT_ONCE_MS = 1
 _SOON_S = 0.06
 
 
@@ -243,6 +174,9 @@ class EmbeddedRocketMQ:
         self._stores = count()
         self._request_faults = RequestFaults()
         self._faults: list[Fault] = []
+        self._admin: ClusterAdmin | None = None  # from its first use to `stop`
+        # Of running brokers, by node, while open transactions are checked whatever their age
+        self._time_outs: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"EmbeddedRocketMQ({self.topology!r}, {self.namesrv_addr if self._namesrv else 'down'})"
@@ -286,6 +220,8 @@ class EmbeddedRocketMQ:
         for fault in self._faults:
             fault.is_active = False
         self._faults.clear()
+        self._close_admin()
+        self._admin = None  # the next start has another address
         for broker in reversed(self._brokers.values()):
             broker.stop()
         self._brokers = {}
@@ -296,6 +232,11 @@ class EmbeddedRocketMQ:
             self._folder.close()
             self._folder = None
 
+    def _close_admin(self) -> None:
+        """Close the connections to brokers that are about to stop, before a request meets a broken one."""
+        if self._admin is not None:
+            self._admin.close()
+
     def reset(self) -> None:
         """Return to the state after the start, with the same addresses.
 
@@ -304,6 +245,7 @@ class EmbeddedRocketMQ:
         """
         namesrv = self._running()
         self.heal()
+        self._close_admin()
         self._request_faults.shutdown()
         for broker in reversed(self._brokers.values()):
             broker.wipe()
@@ -311,6 +253,11 @@ class EmbeddedRocketMQ:
         self._start_new_brokers()
 
     # Servers.
+
+    @property
+    def is_running(self) -> bool:
+        """True from `start` to `stop`."""
+        return self._namesrv is not None
 
     def _running(self) -> EmbeddedNameServer:
         if self._namesrv is None:
@@ -321,6 +268,21 @@ class EmbeddedRocketMQ:
     def namesrv_addr(self) -> str:
         """The address ("host:port") of the name server for clients. It stays the same until `stop`."""
         return f"{self._settings.host}:{self._running().port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of this process, with NAMESRV_ADDR, for clients in other processes."""
+        return {**os.environ, "NAMESRV_ADDR": self.namesrv_addr}
+
+    @property
+    def admin(self) -> ClusterAdmin:
+        """Requests to the cluster, as an admin tool sends them."""
+        self._running()
+        if self._admin is None:
+            from rmqha.testing.cluster_admin import ClusterAdmin
+
+            self._admin = ClusterAdmin(self.namesrv_addr)
+        return self._admin
 
     @property
     def brokers(self) -> list[EmbeddedBroker]:
@@ -345,11 +307,7 @@ class EmbeddedRocketMQ:
 
     def create_topic(self, name: str, queues: int = 4) -> None:
         """Create a topic with `queues` queues on each running master. On return, the name server and slaves know it."""
-        problem = topics.check_topic(name)
-        if problem or topics.is_system_topic(name):
-            raise EmbeddedError(f"topic {name!r}: {problem or 'it is the name of a topic of the system'}")
-        if not 1 <= queues <= MAX_QUEUE_NUMS:
-            raise EmbeddedError(f"topic {name!r} can't have {queues} queues; use 1 to {MAX_QUEUE_NUMS}")
+        check_new_topic(name, queues)
         masters = [broker for broker in self._masters() if broker.is_running]
         if not masters:
             raise EmbeddedError(f"topic {name!r}: no master is running; restart() starts them again")
@@ -362,6 +320,14 @@ class EmbeddedRocketMQ:
             if name not in slave.controller.topic_config_manager.topic_config_table:
                 raise EmbeddedError(f"{slave.node} does not have topic {name!r} yet; see the logger RocketmqBroker for "
                                     "the reason")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages."""
+        self.admin.delete_topic(name)
+
+    def delete_group(self, name: str) -> None:
+        """Delete a consumer group with its offsets, its retry topic and its dead letters."""
+        self.admin.delete_group(name)
 
     def messages(self, topic: str, node: str | None = None) -> list[MessageExt]:
         """Return all messages of a topic, by broker, queue and offset; [] if the topic does not exist (yet).
@@ -376,6 +342,18 @@ class EmbeddedRocketMQ:
         """Return the master, or a running slave of it if it is down."""
         return next((broker for broker in self.brokers
                      if broker.broker_name == master.broker_name and broker.is_running), master)
+
+    def hurry_transaction_checks(self, on: bool) -> None:
+        """Have the masters check open transactions of any age now; each call begins another round. `on` False: restore
+        transactionTimeOut."""
+        for broker in (broker for broker in self._masters() if broker.is_running):
+            config = broker.controller.broker_config
+            if not on:
+                config.transactionTimeOut = self._time_outs.pop(broker.node, config.transactionTimeOut)
+                continue
+            self._time_outs.setdefault(broker.node, config.transactionTimeOut)
+            config.transactionTimeOut = _AT_ONCE_MS
+            broker.controller.transactional_message_check_service.wakeup()
 
     # Replication.
 
@@ -421,6 +399,7 @@ class EmbeddedRocketMQ:
         """Kill a broker like SIGKILL. The name server has noticed it when this returns."""
         namesrv, broker = self._running(), self.broker(node)
         address = broker.address
+        self._close_admin()
         broker.kill()
         wait_until(lambda: address not in namesrv.addresses(), _READY_S, f"the name server has noticed {node}'s end")
 
@@ -428,6 +407,7 @@ class EmbeddedRocketMQ:
         """Stop and start all brokers, or one; start those that are down. Data and addresses stay; faults are healed."""
         brokers = [self.broker(node)] if node is not None else self.brokers
         self.heal()
+        self._close_admin()
         for broker in reversed(brokers):
             broker.stop()
         self._start_brokers(brokers)

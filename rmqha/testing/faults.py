@@ -7,7 +7,6 @@ which sends and pulls bypass them. The end of the last fault restores both.
 """
 from __future__ import annotations
 
-import difflib
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -19,7 +18,7 @@ from rmqha.common.threads import ScheduledService
 from rmqha.remoting.addresses import exception_simple_desc
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_abstract import ProcessorPair
-from rmqha.testing.node import EmbeddedError
+from rmqha.testing.cluster_parts import EmbeddedError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -201,6 +200,9 @@ def _code(module: ModuleType, name: str, kind: str) -> int:
     known = {key: value for key, value in vars(module).items() if key.isupper() and isinstance(value, int)}
     if name in known:
         return known[name]
+    # Imported late: a fixture without faults is set up faster without it
+    import difflib
+
     near = difflib.get_close_matches(str(name).upper(), known, n=1, cutoff=0.5)
     raise EmbeddedError(f"unknown {kind} code {name!r}" + (f", did you mean {near[0]}?" if near else
                                                            "; use RocketMQ's names, such as SYSTEM_BUSY"))

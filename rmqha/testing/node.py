@@ -1,97 +1,25 @@
-"""One broker of a test's cluster, with its settings, free ports and place in the topology.
-
-- `EmbeddedBroker`: can be stopped or killed, and started again with its data.
-- `free_broker_port`: finds a listenPort. A broker's other ports are computed from it, so three arbitrary free ports are
-  not enough.
-- `parse_topology`: returns the brokers of a cluster; "2m-2s" is two masters with one slave each.
-- `EmbeddedError`, `wait_until`: the errors of a test's cluster, and waiting with a time limit.
-"""
+"""One broker of a test's cluster: it can be stopped or killed, and started again with its data."""
 from __future__ import annotations
 
-import random
-import re
 import shutil
-import string
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.common import mix_all, threads
+from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
-from rmqha.common.config_keys import config_keys
-from rmqha.common.configuration import nearest_key
-from rmqha.remoting.addresses import PortError, is_free
+from rmqha.remoting.addresses import PortError
 from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
+from rmqha.remoting.tls_system_config import TlsMode, TlsSystemConfig, use_tls
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_store_config import BrokerRole, MessageStoreConfig
+from rmqha.testing.broker_keys import PATIENT, SMALL, check_config
+from rmqha.testing.cluster_parts import EmbeddedError, Place, free_broker_port
 
-_STEP_S = 0.002
-
-
-class EmbeddedError(Exception):
-    """The test's cluster can't do what was requested. The text states the problem and what to do."""
-
-
-def wait_until(predicate: Callable[[], object], timeout_s: float, what: str) -> None:
-    """Wait until `predicate` is true. After the timeout, raise an EmbeddedError with `what`, the expected condition."""
-    if not threads.wait_until(predicate, timeout_s, _STEP_S):
-        raise EmbeddedError(f"timed out after {timeout_s:g} s, waiting until {what}")
-
-
-# Below the ports that Linux uses for outgoing connections, so that a restarted broker can bind its old ports again.
-_LOWEST, _HIGHEST = 12_000, 22_900
-_TRIES = 1000
-
-
-def free_broker_port() -> int:
-    """Return a free listenPort. The fast port (two below) and the HA port (one above) are free too."""
-    # Not the shared generator: tests that seed `random` would all choose the same ports
-    chooser = random.SystemRandom()
-    for _ in range(_TRIES):
-        port = chooser.randrange(_LOWEST + 2, _HIGHEST)
-        if all(map(is_free, (port - 2, port, port + 1))):
-            return port
-    raise EmbeddedError(f"found no free ports for a broker between {_LOWEST} and {_HIGHEST}")
-
-
-_FORM = re.compile(r"([1-9])m(?:-([1-9])s)?")
-
-
-class Place(NamedTuple):
-    """A broker's place in the cluster. `node` is a unique name; a master and its slaves share `broker_name`."""
-
-    node: str
-    broker_name: str
-    broker_id: int  # 0: the master
-
-
-def parse_topology(topology: str) -> list[Place]:
-    """Return the places, masters first. "1m-2s" is one master with two slaves. EmbeddedError for another form."""
-    found = _FORM.fullmatch(topology)
-    masters, slaves = (int(found[1]), int(found[2] or 0)) if found else (1, 0)
-    if not found or slaves % masters:
-        raise EmbeddedError(f"invalid topology {topology!r}; use numbers of masters and slaves, the same number of "
-                            "slaves for each master: 1m, 1m-1s, 2m, 2m-2s, 1m-2s ...")
-    names = [f"broker-{letter}" for letter in string.ascii_lowercase[:masters]]
-    places = [Place(name, name, 0) for name in names]
-    for number in range(1, slaves // masters + 1):
-        places += [Place(f"{name}-s{number if number > 1 else ''}", name, number) for name in names]
-    return places
-
-
-MIB = 1 << 20
-# Small files without preallocation, so that an empty store needs only a few kilobytes. A commit log file has space for
-# a message of maxMessageSize.
-_SMALL = {"mappedFileSizeCommitLog": 8 * MIB, "mappedFileSizeConsumeQueue": 3_000 * 20, "maxHashSlotNum": 10_000,
-          "maxIndexNum": 40_000, "preallocateMappedFile": False, "cleanFileForciblyEnable": False}
-# A machine that is busy with other tests must not make the broker report itself as busy.
-_PATIENT = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000,
-            "waitTimeMillsInHeartbeatQueue": 60_000, "waitTimeMillsInTransactionQueue": 60_000,
-            "osPageCacheBusyTimeOutMills": 60_000, "registerBrokerTimeoutMills": 60_000}
-_OWN = {"brokerName", "brokerId", "brokerRole", "brokerIP1", "brokerIP2", "namesrvAddr", "listenPort", "haListenPort",
-        "haMasterAddress", "storePathRootDir", "storePathCommitLog"}
+# Without preallocation an empty store needs only a few kilobytes
+_SMALL = {**SMALL, "preallocateMappedFile": False}
 _SEEN_S = 0.003
 _PORT_TRIES = 20
 
@@ -187,11 +115,13 @@ class EmbeddedBroker:
         server = ServerConfig(listenPort=port)
         store = MessageStoreConfig(storePathRootDir=str(self._folder / "store"), haListenPort=port + 1,
                                    brokerRole=self._role(), haMasterAddress=master_ha_address)
-        texts = {key: mix_all.property_text(value) for key, value in {**_SMALL, **_PATIENT, **settings.config}.items()}
+        texts = {key: mix_all.property_text(value) for key, value in {**_SMALL, **PATIENT, **settings.config}.items()}
         for config in (broker, server, store):
             mix_all.properties2object(texts, config, _refuse_value)
         self._folder.mkdir(parents=True, exist_ok=True)
-        return BrokerController(broker, server, RemotingClientConfig(), store, str(self._folder / "broker.conf"))
+        # As at the start of the program: a name server with `tls.server.mode=enforcing` accepts only TLS
+        client = RemotingClientConfig(useTLS=use_tls(default=TlsSystemConfig().tls_mode is TlsMode.ENFORCING))
+        return BrokerController(broker, server, client, store, str(self._folder / "broker.conf"))
 
     def _role(self) -> BrokerRole:
         if not self.is_master:
@@ -259,17 +189,6 @@ class EmbeddedBroker:
         # A changed address ends the pause, once the HA client has seen it
         time.sleep(_SEEN_S)
         self.store.update_ha_master_address(master_ha_address)
-
-
-def check_config(config: Mapping[str, object]) -> None:
-    """Raise EmbeddedError for an unknown key, or one that the cluster sets itself. Values are checked at the start."""
-    known = {key for one in (BrokerConfig, ServerConfig, MessageStoreConfig) for key in config_keys(one)}
-    for key in config:
-        if key in _OWN:
-            raise EmbeddedError(f"config: {key} is set by the cluster for each broker and can't be changed")
-        if key not in known:
-            near = nearest_key(key, known)
-            raise EmbeddedError(f"config: unknown key {key}" + (f", did you mean {near}?" if near else ""))
 
 
 def _refuse_value(key: str, value: Any, problem: str) -> NoReturn:

@@ -1,11 +1,7 @@
 """The pytest plugin: fixtures, options, factories and the sample project, run by the real pytest."""
-import os
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import psutil
@@ -15,37 +11,9 @@ from rmqha.testing import EmbeddedRocketMQ
 from tests.support.sources import ROOT
 from tests.support.tiers import in_all
 from tests.support.wait import wait_until
+from tests.testing.support import outcome, run_pytest
 
 SAMPLE = ROOT / "docs" / "examples" / "testing"
-_LOADED = any(entry.value == "rmqha.testing.plugin" for entry in entry_points(group="pytest11"))
-
-
-def run_pytest(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    """Run pytest in a folder, with the plugin, as a user does who has installed rmqha."""
-    plugin = [] if _LOADED else ["-p", "rmqha.testing.plugin"]
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "NAMESRV_ADDR"))}
-    env |= {"PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run([sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", *arguments], cwd=folder,
-                          env=env, capture_output=True, text=True, timeout=600, check=False)
-
-
-@pytest.fixture
-def project(tmp_path):
-    """project(code, ini="") -> a folder with a test file."""
-    def make(code: str, ini: str = "") -> Path:
-        (tmp_path / "pytest.ini").write_text("[pytest]\n" + textwrap.dedent(ini))
-        (tmp_path / "test_it.py").write_text(textwrap.dedent(code))
-        return tmp_path
-
-    return make
-
-
-def outcome(done: subprocess.CompletedProcess) -> str:
-    """Return the last line without the time: "2 passed, 1 error in 0.30s" becomes "2 passed, 1 error"."""
-    line = done.stdout.strip().splitlines()[-1].strip("= ")
-    return line.partition(" in ")[0]
-
-
 @pytest.fixture
 def sample(tmp_path):
     """A copy of the sample project."""
