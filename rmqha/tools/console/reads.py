@@ -371,7 +371,8 @@ def cursor_of(query: Query) -> Cursor | None:
 def page_json(page: Page) -> Json:
     """Return a page of messages."""
     answer: dict[str, Any] = {name: getattr(page, name) for name in (
-        "at_end", "looked", "searched_bytes", "received_bytes", "unreadable", "unsearched", "behind")}
+        "at_end", "searched_bytes", "received_bytes", "unreadable", "unsearched", "behind")}
+    answer["looked"] = page.examined
     notes = list(page.notes)
     if page.unreadable:
         notes.append(f"{page.unreadable} messages are deleted or damaged.")

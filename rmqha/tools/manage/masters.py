@@ -12,6 +12,7 @@ import click
 
 from rmqha.tools.admin.cluster_admin import DEFAULT_TIMEOUT_MS, Broker, ClusterAdmin, NoAnswerError, chosen
 from rmqha.tools.connection import namesrv_option
+from rmqha.tools.manage.completion import complete_broker, complete_cluster
 from rmqha.tools.replication.ask import in_parallel
 from rmqha.tools.terminal import CannotAnswerError, WorkFailedError, counted, duration_type, output_option, put
 
@@ -73,15 +74,17 @@ def on_each(admin: ClusterAdmin, brokers: Iterable[Broker], ask: Callable[[Broke
     """
     limit_ms = admin.timeout_millis if timeout_ms is None else timeout_ms
 
-    def answer(broker: Broker) -> T | CannotAnswerError:
+    def answer(broker: Broker) -> T | Exception:
         try:
             return ask(broker)
-        except CannotAnswerError as error:
+        except Exception as error:
             return error
     answers = in_parallel(answer, list(brokers), limit_ms, lambda broker: NoAnswerError(
         f"broker {broker.address} did not answer within {limit_ms / 1000:g} s"))
     outcomes: Outcomes[T] = Outcomes()
     for broker, told in answers.items():
+        if isinstance(told, Exception) and not isinstance(told, CannotAnswerError):
+            raise told
         if isinstance(told, CannotAnswerError):
             outcomes.errors[broker] = told
         else:
@@ -89,9 +92,10 @@ def on_each(admin: ClusterAdmin, brokers: Iterable[Broker], ask: Callable[[Broke
     return outcomes
 
 
-cluster_option = click.option("-c", "--cluster", help="The cluster; needed only if the name server knows several.")
-broker_option = click.option("-b", "--broker", help="Only the brokers of this name; the host:port of one of them does "
-                             "the same.")
+cluster_option = click.option("-c", "--cluster", shell_complete=complete_cluster,
+                              help="The cluster; needed only if the name server knows several.")
+broker_option = click.option("-b", "--broker", shell_complete=complete_broker,
+                             help="Only the brokers of this name; the host:port of one of them does the same.")
 timeout_option = click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
                               type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
 

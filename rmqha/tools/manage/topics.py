@@ -108,16 +108,7 @@ def on_all(admin: ClusterAdmin, brokers: Iterable[Broker], ask: Callable[[Broker
 
     Each request has its own time-out, and the first that fails ends the work for its broker.
     """
-    def guarded(broker: Broker) -> T:
-        try:
-            return ask(broker)
-        except CannotAnswerError:
-            raise
-        # Otherwise the caller would wait for an answer that never comes.
-        except Exception as error:
-            raise CannotAnswerError(f"the answers of broker {broker.address} led to an internal error, "
-                                    f"{type(error).__name__}: {error}. Please report it") from error
-    return on_each(admin, brokers, guarded, _ALL_MS)
+    return on_each(admin, brokers, ask, _ALL_MS)
 
 
 def list_topics(admin: ClusterAdmin, brokers: list[Broker], pattern: str | None = None,

@@ -19,13 +19,13 @@ ROOT = Path(__file__).resolve().parents[3]
 TOKEN = "token-for-tests-only"
 
 
-def start(namesrv: str, *arguments: str) -> tuple[subprocess.Popen, str]:
+def start(namesrv: str, *arguments: str, home: str = "/nowhere") -> tuple[subprocess.Popen, str]:
     """Start the command; return it, and its output up to the line that names its address."""
     process = subprocess.Popen(
         start_as.command(patience.command(["-m", "rmqha.tools.rmqha_command", "console", "-n", namesrv, "--port", 0,
                                            "-i", 1, *arguments]), ctrl_c=True),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "RMQHA_CONSOLE_TOKEN": TOKEN, "ROCKETMQ_HOME": "/nowhere"})
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "RMQHA_CONSOLE_TOKEN": TOKEN, "ROCKETMQ_HOME": home})
     told = ""
     for line in process.stdout:
         told += line

@@ -145,5 +145,5 @@ function configTable(id, config, text, all, again) {
     } })),
     { title: "", cell: (row) => row.expected ? badge("may differ") : row.differs ? badge("differs", "warn") : "" },
     { title: "Meaning", name: true, cell: (row) => h("span", { class: "dim" }, row.meaning || "") },
-  ], rows, emptyState(config.rows.length && !all ? "No setting differs." : "No key matches."), again);
+  ], rows, emptyState(all || config.rows.length ? "No key matches." : "No setting differs."), again);
 }

@@ -1,7 +1,7 @@
 // JSON as a tree that folds, with its texts as they were sent: numbers keep all their digits.
 import { h } from "./dom.js";
 
-const MAX_NODES = 20000, MAX_DEPTH = 200, SHOWN_CHILDREN = 200, OPEN_DEPTH = 2;
+const MAX_NODES = 20000, MAX_DEPTH = 200, SHOWN_CHILDREN = 200, OPEN_DEPTH = 3;
 const TOKEN = /\s*(?:([{}[\],:])|("(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")|(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)|(true|false|null))/y;
 
 // Returns {kind, text, children: [[key, node], ...]}, or null when the text is not JSON, or has too many parts.
