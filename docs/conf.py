@@ -34,8 +34,9 @@ NAVIGATION = {
                         "tutorials/replication-you-can-watch", "examples", "testing", "faq", "glossary"],
     "Moving from RocketMQ 4.9": ["how-to/migrate", "how-to/replace-a-java-slave", "how-to/replace-a-java-master",
                                  "how-to/replace-the-name-server", "what-works", "reference/differences"],
-    "Operating a cluster": ["clusters", "how-to/automatic-failover", "how-to/failover-by-hand", "how-to/repair-a-slave",
-                            "how-to/backup-and-restore", "how-to/upgrade", "how-to/monitoring", "console", "acl",
+    "Operating a cluster": ["clusters", "containers", "how-to/automatic-failover", "how-to/failover-by-hand",
+                            "how-to/repair-a-slave", "how-to/backup-and-restore", "how-to/topics-and-groups", "how-to/upgrade",
+                            "how-to/cluster-settings", "how-to/monitoring", "console", "acl",
                             "tls", "controllers-at-etcd", "how-to/troubleshooting", "SECURITY"],
     "Spark": ["spark/index", "spark/archives", "spark/live-clusters", "spark/streams", "spark/many-machines",
               "spark/scale"],
@@ -43,7 +44,7 @@ NAVIGATION = {
                   "performance", "reference/ha-truth-table", "reference/fast-ways", "reference/threads",
                   "reference/java-map"],
     "How it works": ["explanation/durability", "replication", "explanation/replication-inside", "failover",
-                     "reliability", "explanation/decisions", "design", "CONTRIBUTING"],
+                     "reliability", "explanation/decisions", "design", "CONTRIBUTING", "CODE_OF_CONDUCT"],
 }
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rmqha.common.subscriptions import ConsumeFromWhere, MessageModel
     from rmqha.remoting.exception import RemotingException
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Short names -> the names that Java has.
 _ALIASES = {

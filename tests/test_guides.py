@@ -35,7 +35,8 @@ FENCE = re.compile(r"^ *```(\S*)\n.*?^ *```", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"bash", "python", "text", "properties"}
 BACKGROUND = re.compile(r" & *(\w+=\$!)?$")
 LOOP = re.compile(r"^(?:until|while) (.*?); do (.*); done$")
-SYSTEM = {"cp", "export", "git", "kill", "mkdir", "mv", "set", "sleep"}  # system programs that guides use
+# System programs that guides use.
+SYSTEM = {"cp", "export", "git", "kill", "mkdir", "mv", "set", "sleep", "tail", "tar"}
 SITE = ("sphinx", "furo", "myst_parser", "sphinx_copybutton")
 
 
@@ -73,7 +74,8 @@ def wrong_with_rmqha(command: click.Command, arguments: list[str]) -> str | None
             return f"{command.name} has no command {name}"
         command, arguments = found if needs_extra(found) else loaded(found), arguments[1:]
     known = {name for parameter in command.params for name in parameter.opts}
-    wrong = [word for word in arguments if word.startswith("-") and word not in known]
+    # A lone - is the standard input.
+    wrong = [word for word in arguments if word.startswith("-") and word not in known and word != "-"]
     if needs_extra(command):
         return None
     return f"{command.name} has no option {wrong[0]}" if wrong else wrong_with_values(command, arguments)

@@ -56,7 +56,7 @@ GUARDED = {
     "mmap": ("rmqha/store/mapped_file.py", "rmqha/store/store_checkpoint.py", "rmqha/store/mapped_memory.py"),
     "pyspark": ("rmqha/pipeline/",),
     "yaml": ("rmqha/acl/",),
-    "subprocess": ("rmqha/tools/", "rmqha/testing/", "rmqha/client/contexts.py"),
+    "subprocess": ("rmqha/tools/", "rmqha/testing/", "rmqha/client/contexts.py", "rmqha/native/build_backend.py"),
     "http": ("rmqha/remoting/", "rmqha/common/top_addressing.py"),
     "etcd3gw": ("rmqha/controller/etcd_client.py",),
     "requests": ("rmqha/controller/etcd_client.py",),

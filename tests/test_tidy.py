@@ -22,7 +22,7 @@ TEXT_FILES = {".py", ".md", ".cfg", ".properties", ".conf", ".java", ".xml", ".t
 FOREIGN = re.compile(r"(?<![\w.$}])/(?:root|work)/|\bTODO\b|\bFIXME\b|\bXXX:", re.ASCII)
 
 
-TOP_LEVEL = {".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "NOTICE", "README.md", "bin", "conf", "docs",
+TOP_LEVEL = {".ci", ".github", ".gitignore", "CHANGELOG.md", "LICENSE", "NOTICE", "README.md", "bin", "conf", "docs",
              "pyproject.toml", "rmqha", "setup.cfg", "tests"}
 
 

@@ -31,7 +31,7 @@ from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, LmqConsu
 from rmqha.broker.expression_message_filter import CommitLogDispatcherCalcBitMap
 from rmqha.broker.master_main_port import MasterMainPort
 from rmqha.broker.processor import admin_handlers
-from rmqha.broker.processor.admin_broker_handlers import AdminBrokerHandlers
+from rmqha.broker.processor.admin_broker_handlers import AdminBrokerHandlers, ConfigFile
 from rmqha.broker.processor.admin_broker_processor import AdminBrokerProcessor
 from rmqha.broker.processor.admin_browse_handlers import AdminBrowseHandlers
 from rmqha.broker.processor.admin_client_handlers import AdminClientHandlers
@@ -112,7 +112,6 @@ class BrokerController:
         self.client_config = client_config
         self.message_store_config = message_store_config
         self.configs = (broker_config, server_config, client_config, message_store_config)
-        self.config_file = config_file
         self.configured_role = message_store_config.brokerRole
         self.role = Role(message_store_config, broker_config)
         if broker_config.enableControllerMode:
@@ -128,6 +127,7 @@ class BrokerController:
         self.configuration = Configuration(
             log, *self.configs,
             store_path=config_file or broker_path_config_helper.get_default_broker_config_path())
+        self.config_file = ConfigFile(self.configuration, is_read=config_file is not None)
         self.message_store: DefaultMessageStore = None  # type: ignore[assignment]  # from initialize on
         self.access_validator: PlainAccessValidator | None = None  # from initialize on, when aclEnable
         self.replicas_manager: ReplicasManager | None = None  # from initialize on, when enableControllerMode
@@ -190,6 +190,7 @@ class BrokerController:
         Raises PortError when the metrics port is in use: it is opened first, to report progress during a long recovery.
         """
         self.metrics_port.start()
+        self.config_file.remember()
         loaded = (self.topic_config_manager.load() and self.consumer_offset_manager.load()
                   and self.subscription_group_manager.load() and self.consumer_filter_manager.load())
         if not loaded:
@@ -409,7 +410,7 @@ class BrokerController:
         yield AdminGroupHandlers(config, role, groups, offsets, consumers, self.producer_manager, stats)
         yield AdminOffsetHandlers(self.addresses, store, stats, topics, groups, offsets, consumers, access)
         yield AdminBrokerHandlers(self.configuration, config, self.registration, store, self.pools, stats,
-                                  self.broker_stats, reads_file=self.config_file is not None)
+                                  self.broker_stats, self.config_file)
         yield AdminClientHandlers(self.addresses, store.select_one_message_by_offset, access, consumers,
                                   self.rebalance_lock_manager, self.broker2_client)
         yield AdminAclHandlers(config, self.addresses, self.access_validator)

@@ -74,8 +74,7 @@ def stored_size_for(body: Buffer, sys_flag: int, most: int) -> int:
 
 
 def _zstd_size(head: bytes, most: int) -> int:
-    """Return where the needed part of a ZSTD frame's first block ends; 0 if it is too large, or if there is no frame.
-    """
+    """Return where the needed part of a ZSTD frame's first block ends; 0 if it is too large or not a frame."""
     if not head.startswith(_ZSTD_MAGIC) or len(head) < 5:
         return 0
     descriptor = head[4]
@@ -249,7 +248,7 @@ def _zstd_pieces(stored: Buffer) -> Iterator[bytes]:
 
 
 class Searched(NamedTuple):
-    """Whether a body contains a text, None if unknown; the bytes that were read and decompressed; and a reason."""
+    """The result of a search: found or not, None if unknown; the bytes read and decompressed; the reason if unknown."""
 
     is_found: bool | None
     spent: int
@@ -259,8 +258,8 @@ class Searched(NamedTuple):
 def contains(stored: Buffer, sys_flag: int, wanted: bytes, most: int) -> Searched:
     """Search the plain body for `wanted`, until more than `most` bytes have been read and decompressed.
 
-    `is_found` is None without an error if `most` does not suffice, and with one if the body is damaged, or if a library
-    is missing.
+    If `most` does not suffice, the result is unknown, without an error. If the body is damaged, or if a library is
+    missing, the result has the reason.
     """
     if len(stored) > most:
         return Searched(None, 0)

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqha.testing import factories
+    from rmqha.testing.async_clients import AsyncClients
     from rmqha.testing.cluster_parts import EmbeddedError, NotSupportedError
     from rmqha.testing.embedded import EmbeddedRocketMQ
     from rmqha.testing.faults import Fault
+    from rmqha.testing.isolated_topic import IsolatedTopic
     from rmqha.testing.node import EmbeddedBroker
     from rmqha.testing.process import RemoteRocketMQ, RocketMQProcess
+    from rmqha.testing.transactions import ScriptedListener, Transactions
 
-__all__ = ["EmbeddedBroker", "EmbeddedError", "EmbeddedRocketMQ", "Fault", "NotSupportedError", "RemoteRocketMQ",
-           "RocketMQProcess", "factories"]
+__all__ = ["AsyncClients", "EmbeddedBroker", "EmbeddedError", "EmbeddedRocketMQ", "Fault", "IsolatedTopic",
+           "NotSupportedError", "RemoteRocketMQ", "RocketMQProcess", "ScriptedListener", "Transactions", "factories"]
 
-_MODULES = {"EmbeddedBroker": "node", "EmbeddedError": "cluster_parts", "EmbeddedRocketMQ": "embedded",
-            "Fault": "faults", "NotSupportedError": "cluster_parts", "RemoteRocketMQ": "process",
-            "RocketMQProcess": "process"}
+_MODULES = {"AsyncClients": "async_clients", "EmbeddedBroker": "node", "EmbeddedError": "cluster_parts",
+            "EmbeddedRocketMQ": "embedded", "Fault": "faults", "IsolatedTopic": "isolated_topic",
+            "NotSupportedError": "cluster_parts", "RemoteRocketMQ": "process", "RocketMQProcess": "process",
+            "ScriptedListener": "transactions", "Transactions": "transactions"}
 
 
 def __getattr__(name: str) -> object:

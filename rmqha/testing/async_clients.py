@@ -123,14 +123,15 @@ def _shut_down(client: AsyncProducer | AsyncConsumer) -> None:
 def closing_at_end(clients: AsyncClients, item: Any) -> Iterator[None]:
     """Close the clients at the end of a test (a pytest.Item): in its event loop if it is a coroutine. Clients of other
     loops are closed at the end of the block."""
-    test = getattr(item, "obj", None)
-    if inspect.iscoroutinefunction(test):
+    test: Any = getattr(item, "obj", None)
+    is_coroutine = inspect.iscoroutinefunction(test)
+    if is_coroutine:
         item.obj = _closing(test, clients)
     try:
         yield
     finally:
-        if test is not None:
-            item.obj = test
+        if is_coroutine:
+            item.obj = test  # for a plugin that runs it again
         clients.close_the_rest()
 
 

@@ -22,6 +22,7 @@ from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import QueryConsumerOffsetRequestHeader
 from rmqha.common.protocol.client_headers import PullMessageRequestHeader
 from rmqha.common.protocol.cluster_bodies import ClusterInfo
+from rmqha.common.protocol.topic_route_data import QueueData
 from rmqha.common.subscriptions import SUB_ALL, TAG, PullStatus
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.exception import RemotingException
@@ -124,16 +125,17 @@ class ClusterAdmin:
         for address in masters.values():
             with _explained(f"creating topic {topic} at {address}"):
                 self.api.create_topic(address, "", TopicConfig(topic, queues, queues), _TIMEOUT_MS)
-        wait_until(lambda: masters.keys() <= self._brokers_of(topic), _WAIT_S, f"the name server knows topic {topic}")
+        wait_until(lambda: masters.keys() <= self._route(topic).keys(), _WAIT_S, f"the name server knows topic {topic}")
 
-    def _brokers_of(self, topic: str) -> set[str]:
+    def _route(self, topic: str) -> dict[str, QueueData]:
+        """Return the queues of a topic by broker name, as the name server knows them."""
         try:
             route = self.api.get_default_topic_route_info_from_name_server(topic, _TIMEOUT_MS)
         except MQClientException as error:
             if error.response_code != response_code.TOPIC_NOT_EXIST:
                 raise
-            return set()
-        return {data.brokerName for data in route.queueDatas or ()}
+            return {}
+        return {data.brokerName: data for data in route.queueDatas or ()}
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic on all registered masters and name servers, with its messages. Do nothing if it does not
@@ -172,12 +174,17 @@ class ClusterAdmin:
 
         [] if the topic does not exist.
         """
-        config = self._topics_at(address).get(topic)
+        known = self._topics_at(address).get(topic)
+        # A slave knows a new topic only after it has copied the table of its master, but has the messages before
+        config = known or self._route(topic).get(broker_name)
         if config is None:
             return []
         self._wait_for_dispatch(address)
-        return [message for number in range(max(config.readQueueNums, config.writeQueueNums))
-                for message in self._messages_of(MessageQueue(topic, broker_name, number), address)]
+        queues = [MessageQueue(topic, broker_name, number)
+                  for number in range(max(config.readQueueNums, config.writeQueueNums))]
+        if known is None:
+            return [message for queue in queues for message in self.queue_messages(queue, address, 0)]
+        return [message for queue in queues for message in self._messages_of(queue, address)]
 
     def _wait_for_dispatch(self, address: str) -> None:
         """Wait until the stored messages are in their queues."""
@@ -243,6 +250,8 @@ class ClusterAdmin:
                     break
                 found += [self.api.view_message(address, unit.physicOffset, _TIMEOUT_MS) for unit in units]
                 offset += len(units)
+        for message in found:
+            message.broker_name = queue.brokerName
         return found
 
     def consumer_offset(self, address: str, group: str, queue: MessageQueue) -> int:

@@ -98,7 +98,7 @@ class CallServer:
 
 
 def _call_of(line: bytes) -> dict[str, Any] | None:
-    """Return the call in a line of the input; None if there is none."""
+    """Return the call in a line of the input, or None."""
     try:
         call = json.loads(line)
     except ValueError:

@@ -73,7 +73,7 @@ def _process(options: ClusterOptions, port: int = 0) -> RocketMQProcess:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Import without garbage collections: modules are no garbage, and each collection takes milliseconds."""
+    """Import without garbage collections: they would free nothing, and take milliseconds each."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

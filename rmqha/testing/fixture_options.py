@@ -52,8 +52,8 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def option(config: pytest.Config, name: str, chosen: Any, default: Any) -> Any:
-    """Return the value of an option: `chosen`, a factory's argument, unless it is None, else the command line's, else
-    the ini file's, else the default."""
+    """Return the value of an option: `chosen`, a factory's argument; for None the command line's, else the ini file's,
+    else the default."""
     return next((one for one in (chosen, config.getoption(f"rocketmq_{name}"), config.getini(f"rocketmq_{name}"))
                  if one is not None and one != ""), default)
 

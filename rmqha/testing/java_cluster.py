@@ -191,7 +191,7 @@ class JavaCluster:
         api = self.admin.api
         try:
             orders = api.get_kv_list_by_namespace(NAMESPACE_ORDER_TOPIC_CONFIG, _WAIT_S * 1000).table or {}
-        except MQClientException:  # there are none
+        except MQClientException:  # it has none
             return
         for key in orders:
             api.delete_kv_config_value(NAMESPACE_ORDER_TOPIC_CONFIG, key, _WAIT_S * 1000)
@@ -341,7 +341,7 @@ class JavaCluster:
     # Faults.
 
     def heal(self) -> None:
-        """Do nothing: there are no faults."""
+        """Do nothing: RocketMQ has no faults to end."""
 
     def _no_fault(self, *_: object, **__: object) -> NoReturn:
         raise NotSupportedError(f"RocketMQ {self.release.version} can't inject this fault; refuse, slow_down, "

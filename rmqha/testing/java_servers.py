@@ -70,12 +70,12 @@ def release_at(home: str | os.PathLike[str]) -> Release:
 
 
 def java_program() -> str:
-    """Return the path of java: that of JAVA_HOME, else the one on PATH. EmbeddedError if there is none."""
+    """Return the path of java: that of JAVA_HOME, else the one on PATH. EmbeddedError if neither exists."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
     if found is None:
         where = f"in JAVA_HOME={home}/bin" if home else "on PATH, and JAVA_HOME is not set"
-        raise EmbeddedError(f"the backend java needs a Java run time: there is no java {where}")
+        raise EmbeddedError(f"the backend java needs a Java run time: java was not found {where}")
     return found
 
 

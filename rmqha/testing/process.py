@@ -45,7 +45,7 @@ def refuse_unsupported(why: str) -> NoReturn:
 
 
 class _State(NamedTuple):
-    """One broker, as the cluster's process reports it. `address` and `pid` are None if it is down."""
+    """One broker, as the cluster's process reports it. If it is down, it has no `address` and no `pid`."""
 
     node: str
     broker_name: str

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from rmqha import __version__
 from rmqha.common import units
 
 OK = 0
@@ -258,7 +257,18 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 HELP_OPTIONS = ["-h", "--help"]
-_VERSION = click.version_option(__version__, prog_name="rmqha")
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from rmqha.tools.version import report  # here: most starts need neither git nor the compiled parts
+
+        click.echo(report())
+        ctx.exit()
+
+
+version_option = click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+                              help="Show the version and exit.")
 
 
 def with_root_options(command: click.Command) -> click.Command:
@@ -268,7 +278,7 @@ def with_root_options(command: click.Command) -> click.Command:
     """
     command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
     if not any("--version" in option.opts for option in command.params):
-        _VERSION(command)
+        version_option(command)
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             with_root_options(inner)

@@ -191,7 +191,8 @@ This page lists every key of the config files of brokers, name servers and contr
 
 - **In a file**, one `key=value` a line: `mqbroker -c broker.conf`. `mqnamesrv` and `mqcontroller` have `-c`, too.
 - **On the command line**: `mqbroker -c broker.conf traceOn=false`. It overrides the file.
-- **At run time**: `mqadmin updateBrokerConfig`, `updateNamesrvConfig` or `updateControllerConfig`, for one key.
+- **At run time**: [`rmqha cluster config set`](how-to/cluster-settings.md) for brokers; or `mqadmin`
+  `updateBrokerConfig`, `updateNamesrvConfig` or `updateControllerConfig`, for one key.
   The server checks the value, applies it, and writes it to its file. Nothing else in the file changes.
   Servers do not read the file again while they run.
 

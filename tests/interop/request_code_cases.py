@@ -82,7 +82,7 @@ class Case:
     def is_silent(self) -> bool:
         """True if the original does not answer. No such case changes anything."""
         code = self.code
-        return self.oneway or code.number == 52 or self.what == "commitOrRollback: none" or (
+        return self.oneway or code.number in (52, 54) or self.what == "commitOrRollback: none" or (
             code.server == NAMESRV and not code.is_served)
 
 

@@ -1,7 +1,7 @@
 """docs/how-to/cluster-settings.md as its operator follows it, at the hosts of a master and its slave."""
 import pytest
 
-from tests.pages.guided import MASTER, NAMESRV, SIZE, SLAVE, State
+from tests.pages.guided import MASTER, MASTER_FILE, NAMESRV, SIZE, SLAVE, State
 from tests.pages.walk import Differs
 from tests.support.tiers import in_all
 
@@ -23,6 +23,8 @@ def test_settings_of_running_brokers(walk_of):
     walk.types("3. Change a setting", MASTER)
     walk.types("3. Change a setting", MASTER)
     walk.types("4. Find differences", MASTER)
+    walk.types("4. Find differences", MASTER)
+    walk.edits("4. Find differences", MASTER, MASTER_FILE)
     walk.types("4. Find differences", MASTER)
     walk.types("Undo it", MASTER)
     walk.done()

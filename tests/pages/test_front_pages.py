@@ -18,12 +18,13 @@ def run_as_test(walk, block):
     number = len(walk.pasted)
     project = walk.machine.home / "project"
     project.mkdir(exist_ok=True)
-    is_test = "\ndef test_" in f"\n{block.text}"
+    is_test = re.search(r"^(async )?def test_", block.text, re.MULTILINE) is not None
     file = project / (f"test_block_{number}.py" if is_test else f"block_{number}.py")
     file.write_text(block.text, "utf-8")
-    # A reader who writes tests has pytest.
-    if is_test and walk.machine.run(".venv/bin/python -c 'import pytest'").status:
-        done = walk.machine.run(".venv/bin/pip install --quiet pytest", online=True)
+    # A reader who writes tests has pytest, and for coroutines a plugin that runs them.
+    needed = ["pytest", *(["anyio"] if "anyio" in block.text else [])]
+    if is_test and walk.machine.run(f".venv/bin/python -c 'import {', '.join(needed)}'").status:
+        done = walk.machine.run(f".venv/bin/pip install --quiet {' '.join(needed)}", online=True)
         assert done.status == 0, done.output
     program = "-m pytest -q" if is_test else ""
     done = walk.machine.run(f"(cd ~/project && {walk.machine.clone}/.venv/bin/python {program} {file.name})")
@@ -87,8 +88,9 @@ def test_testing(machine):
         before={'eval "$(rmqha up --wait --print-env --name tests)"': lambda walk: machine.run(". .venv/bin/activate")})
     walk.run()
     assert [re.findall(r"\d+ passed", printed) for printed in walk.pasted] == [
-        ["1 passed"], ["2 passed"], ["1 passed"], [], ["4 passed"], ["1 passed"]]
-    assert re.fullmatch(r"127\.0\.0\.1:\d+ 127\.0\.0\.1:\d+\n", walk.pasted[3])
+        ["1 passed"], ["1 passed"], ["2 passed"], ["1 passed"], ["1 passed"], ["1 passed"], [], ["4 passed"],
+        ["1 passed"]]
+    assert re.fullmatch(r"127\.0\.0\.1:\d+ 127\.0\.0\.1:\d+\n", walk.pasted[6])
     shutil.copytree(machine.copy / "docs" / "examples" / "testing", machine.home / "shop")
     sample = machine.run("(cd ~/shop && python -m pytest -q)")
     assert "30 passed" in sample.output, sample.output

@@ -1,7 +1,6 @@
 """The how-to guides as their operator follows them: every command, edit and output of the page, host by host."""
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from tests.pages.guided import (
     MASTER,
     MASTER_FILE,
     NAMESRV,
-    NAMESRV_ADDR,
     OFFSET,
     SCRUBBING,
     SIZE,
@@ -139,38 +137,10 @@ def test_troubleshooting(walk_of):
     state.wait_until_in_sync()
     walk.types("Begin here", MASTER, again={"bin/rmqha check ha": "OK"})
     walk.types("Begin here", MASTER)
+    walk.types("Begin here", MASTER)
+    walk.types("Send a problem to a maintainer", MASTER)
     walk.done()
 
 
 def test_migrate(walk_of):
     migrate(walk_of("migrate", NAMESRV, MASTER, SLAVE, LAPTOP), "rmqha")
-
-
-def test_upgrade(walk_of, tmp_path):
-    walk = walk_of("upgrade", NAMESRV, MASTER, SLAVE, own_clone=tmp_path / "clone")
-    newer = "version.txt"
-    something_to_pull(tmp_path, tmp_path / "clone", newer)
-    state = State(walk)
-    state.pair()
-    state.send(4)
-    state.wait_until_in_sync()
-    walk.types("Steps", NAMESRV)
-    walk.types("Steps", SLAVE)
-    assert (tmp_path / "clone" / newer).exists()
-    walk.until(SLAVE, f"bin/rmqha check ha -n {NAMESRV_ADDR}", "HA OK")
-    walk.done()
-
-
-def something_to_pull(folder, clone, name):
-    """Give a clone an origin that is one commit ahead."""
-    def git(where, *words):
-        who = ("-c", "user.name=reader", "-c", "user.email=reader@example.org")
-        subprocess.run(["git", "-C", where, *who, *words], check=True, timeout=600, capture_output=True)
-    git(clone, "checkout", "-q", "-B", "main")
-    git(folder, "clone", "-q", clone, folder / "origin")
-    (folder / "origin" / name).write_text("newer\n")
-    git(folder / "origin", "add", name)
-    git(folder / "origin", "commit", "-q", "-m", "A newer version")
-    git(clone, "remote", "set-url", "origin", folder / "origin")
-    git(clone, "fetch", "-q")
-    git(clone, "branch", "-q", "-u", "origin/main")

@@ -50,6 +50,8 @@ def test_deleted_group_begins_again(cluster):
 def test_slave_is_read_while_its_master_is_down_and_data_survive_the_restart(cluster):
     cluster.create_topic("kept", queues=1)
     send(cluster, "kept", b"1", b"2")
+    # The slave has the messages before it has the table of topics
+    wait_until(lambda: bodies(cluster.messages("kept", "broker-a-s")) == [b"1", b"2"])
     cluster.wait_for_slaves()
     assert bodies(cluster.messages("kept", "broker-a-s")) == [b"1", b"2"]
     addresses = cluster.namesrv_addr, [broker.address for broker in cluster.brokers]
@@ -184,11 +186,11 @@ def test_missing_java_and_keys_of_rmqha_are_refused_before_a_start(tmp_path, mon
     for name in ("rocketmq-broker-4.9.7.jar", "rocketmq-namesrv-4.9.7.jar"):
         (tmp_path / name).touch()
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    with pytest.raises(EmbeddedError, match="there is no java in JAVA_HOME=/nowhere/bin"):
+    with pytest.raises(EmbeddedError, match="java was not found in JAVA_HOME=/nowhere/bin"):
         RocketMQProcess(rocketmq_home=tmp_path)
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(EmbeddedError, match="there is no java on PATH, and JAVA_HOME is not set"):
+    with pytest.raises(EmbeddedError, match="java was not found on PATH, and JAVA_HOME is not set"):
         java_program()
     (tmp_path / "bin").mkdir()
     java = tmp_path / "bin" / "java"

@@ -8,8 +8,9 @@ import psutil
 import pytest
 
 from rmqha.testing import EmbeddedRocketMQ
+from tests.support import real_rocketmq
 from tests.support.sources import ROOT
-from tests.support.tiers import in_all
+from tests.support.tiers import in_all, in_long
 from tests.support.wait import wait_until
 from tests.testing.support import outcome, run_pytest
 
@@ -24,6 +25,20 @@ def sample(tmp_path):
 def test_sample_project_has_30_tests(sample):
     done = run_pytest(sample, "-q")
     assert outcome(done) == "30 passed", done.stdout
+
+
+@in_all
+def test_sample_project_runs_with_servers_in_another_process(sample):
+    done = run_pytest(sample, "-q", "--rocketmq-backend=process")
+    assert outcome(done) == "30 passed", done.stdout
+
+
+@in_long
+@pytest.mark.parametrize("version", [real_rocketmq.VERSION, real_rocketmq.VERSION_5])
+@pytest.mark.java
+def test_sample_project_runs_with_the_real_rocketmq_except_for_faults(sample, release, version):
+    done = run_pytest(sample, "-q", "--rocketmq-backend=java", f"--rocketmq-home={release(version)}")
+    assert outcome(done) == "24 passed, 6 skipped", done.stdout
 
 
 @in_all
@@ -181,15 +196,17 @@ def test_examples_of_the_page_run(tmp_path):
         tested = block if "def test" in block else "def test_it():\n" + textwrap.indent(block, "    ")
         (tmp_path / f"test_{number}.py").write_text(tested, "utf-8")
     done = run_pytest(tmp_path, "-q")
-    assert len(blocks) == 6 and outcome(done) == "10 passed", done.stdout
+    assert len(blocks) == 9 and outcome(done) == "13 passed", done.stdout
 
 
 @in_all
 def test_help_lists_fixtures_and_options(project):
     folder = project("")
     fixtures = run_pytest(folder, "--fixtures").stdout
-    for name in ("rocketmq", "rocketmq_ha", "rocketmq_proc", "rocketmq_noproc"):
-        assert re.search(rf"^{name}\b.*\n    A", fixtures, re.MULTILINE), fixtures
+    for name in ("rocketmq", "rocketmq_ha", "rocketmq_proc", "rocketmq_noproc", "rocketmq_topic", "rocketmq_aio",
+                 "rocketmq_transactions"):
+        assert re.search(rf"^{name}\b.*\n    ", fixtures, re.MULTILINE), fixtures
     options = run_pytest(folder, "--help").stdout
-    for name in ("topology", "sync", "host", "port", "store-dir", "config", "namesrv-addr"):
+    for name in ("backend", "home", "scope", "topology", "sync", "host", "port", "store-dir", "config",
+                 "namesrv-addr"):
         assert f"--rocketmq-{name}" in options and f"rocketmq_{name.replace('-', '_')} " in options

@@ -11,9 +11,9 @@ from rmqha.common import filesystem, java, logs, mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.configuration import ConfigError, Configuration, is_secret, refused_keys
 from rmqha.common.java import PropertiesError, string_of
-from rmqha.common.protocol import config_file_report, request_code, response_code
+from rmqha.common.protocol import cluster_bodies, request_code, response_code
 from rmqha.common.protocol.admin_headers import GetBrokerConfigResponseHeader, ViewBrokerStatsDataRequestHeader
-from rmqha.common.protocol.config_file_report import ConfigFileReport
+from rmqha.common.protocol.cluster_bodies import ConfigFileReport
 from rmqha.common.protocol.table_bodies import BrokerStatsData, BrokerStatsItem, KVTable
 from rmqha.common.stats import StatsSnapshot
 from rmqha.remoting.addresses import parse_channel_remote_addr
@@ -35,9 +35,9 @@ class AdminBrokerHandlers(AdminHandlers):
 
     def __init__(self, configuration: Configuration, broker_config: BrokerConfig, registration: "BrokerRegistration",
                  store: "DefaultMessageStore", pools: "BrokerPools", stats: "BrokerStatsManager",
-                 totals: "BrokerStats", reads_file: bool = True) -> None:
+                 totals: "BrokerStats", config_file: "ConfigFile") -> None:
         self._configuration = configuration
-        self._config_file = _ConfigFile(configuration, reads_file)
+        self._config_file = config_file
         self._config = broker_config
         self._registration = registration
         self._store = store
@@ -90,10 +90,10 @@ class AdminBrokerHandlers(AdminHandlers):
         response = success(configuration.get_all_configs_format_string(), GetBrokerConfigResponseHeader(version))
         # Differs: a request for the configuration that has the field askConfigFile gets a field with the keys of the
         # config file, and with those that requests have changed; the original ignores such a field
-        if config_file_report.ASK_CONFIG_FILE in (request.ext_fields or {}):
+        if cluster_bodies.ASK_CONFIG_FILE in (request.ext_fields or {}):
             with self._lock:
                 report = self._config_file.report()
-            response.add_ext_field(config_file_report.CONFIG_FILE, report.encode())
+            response.add_ext_field(cluster_bodies.CONFIG_FILE, report.encode())
         return response
 
     def get_broker_runtime_info(self, _channel: "Channel", _request: RemotingCommand) -> RemotingCommand:
@@ -159,16 +159,27 @@ class AdminBrokerHandlers(AdminHandlers):
             info["commitLogDirCapacity"] = f"Total : {total}, Free : {free}."
 
 
-class _ConfigFile:
-    """The config file, and how the running configuration came to differ from it. The caller holds a lock."""
+class ConfigFile:
+    """The config file, and how the running configuration came to differ from it.
+
+        start --remember--> values in the file
+        UPDATE_BROKER_CONFIG --note_update--> values at the start, values written
+        GET_BROKER_CONFIG with askConfigFile --report--> ConfigFileReport
+
+    The caller of each method but `remember` holds a lock.
+    """
 
     def __init__(self, configuration: Configuration, is_read: bool) -> None:
         self._configuration = configuration
         self._is_read = is_read
-        self._file_at_start = self._read()[0]
+        self._file_at_start: dict[str, str] = {}
         # The values that requests have written to the file since.
         self._written: dict[str, str] = {}
         self._at_start: dict[str, str] = {}  # values of the keys that requests have changed
+
+    def remember(self) -> None:
+        """Keep the values that the file has now, at the start."""
+        self._file_at_start = self._read()[0]
 
     def running(self, keys: Iterable[str]) -> dict[str, str]:
         """Return the present values of those keys that a request for the configuration shows."""
@@ -206,15 +217,14 @@ class _ConfigFile:
             return {}, "no file is configured"
         try:
             with open(filesystem.open_regular(path), "rb") as file:
-                content = file.read(config_file_report.MAX_FILE_BYTES + 1)
+                content = file.read(cluster_bodies.MAX_FILE_BYTES + 1)
             values = java.load(content)
         except OSError as failure:
             return {}, failure.strerror or str(failure)
         except PropertiesError as failure:
             return {}, str(failure)
-        if len(content) > config_file_report.MAX_FILE_BYTES or len(values) > config_file_report.MAX_KEYS:
-            return {}, (f"it is longer than {config_file_report.MAX_FILE_BYTES} bytes or has more than "
-                        f"{config_file_report.MAX_KEYS} keys")
+        if len(content) > cluster_bodies.MAX_FILE_BYTES:
+            return {}, f"it is longer than {cluster_bodies.MAX_FILE_BYTES} bytes"
         return {key: value for key, value in values.items() if not is_secret(key)}, ""
 
 

@@ -1,4 +1,4 @@
-"""The handler of GET_MESSAGE_HEADS. What it does is in `browsing`, which is loaded with the first request."""
+"""The handler of GET_MESSAGE_HEADS. Its work is in `browsing`, which is loaded with the first request."""
 from typing import TYPE_CHECKING
 
 from rmqha.broker.processor.admin_handlers import AdminHandlers, Handler, system_error

@@ -161,18 +161,18 @@ class _Browsing:
         self._size = self._read = 0
         self._step = -1 if header.backwards else 1
         least, end = queue.get_min_offset_in_queue(), queue.get_max_offset_in_queue()
-        # The first message to look at.
+        # The first message to examine.
         self._begin = min(header.offset, end - 1) if header.backwards else max(header.offset, least)
         self._told = GetMessageHeadsResponseHeader(
             least, end, min(header.offset, least - 1) if header.backwards else header.offset, 0, -1, 0, 0, 0)
-        # The entry of the last message that was looked at.
+        # The entry of the last message that was examined.
         self._last_unit: Unit = _BLANK
         self._deadline_ns = time.monotonic_ns() + message_heads.MAX_WORK_MS * 1_000_000
 
     def run(self) -> RemotingCommand:
-        """Look at messages until enough are found, or a limit is reached, and return the response."""
+        """Examine messages until enough are found, or a limit is reached, and return the response."""
         for first, units in self._blocks():
-            if self._is_full() or not self._look_at(first, units):
+            if self._is_full() or not self._examine_block(first, units):
                 break
         offset, size, _ = self._last_unit
         if not is_blank(offset, size):
@@ -192,13 +192,13 @@ class _Browsing:
             index += self._step * count
             size = min(size * 4, _LARGEST_BLOCK)
 
-    def _look_at(self, first: int, units: list[Unit]) -> bool:
-        """Look at the messages of a block; return False if a limit is reached before its end."""
+    def _examine_block(self, first: int, units: list[Unit]) -> bool:
+        """Examine the messages of a block; return False if a limit is reached before its end."""
         places = self._filter.places(self._queue, units)
         for place in reversed(places) if self._header.backwards else places:
             if place != (len(units) - 1 if self._header.backwards else 0):
                 self._passed(first + place - self._step, units[place - self._step])
-            if self._is_full() or not self._look_into(first + place, units[place]):
+            if self._is_full() or not self._examine(first + place, units[place]):
                 return False
             self._passed(first + place, units[place])
         last = 0 if self._header.backwards else len(units) - 1
@@ -206,22 +206,22 @@ class _Browsing:
         return True
 
     def _passed(self, index: int, unit: Unit) -> None:
-        """Note that all messages up to an index were looked at."""
-        self._told.looked = abs(index - self._begin) + 1
+        """Note that all messages up to an index were examined."""
+        self._told.examined = abs(index - self._begin) + 1
         self._told.nextOffset = index + self._step
         self._last_unit = unit
 
     def _is_full(self) -> bool:
         told = self._told
-        if told.looked == 0:
+        if told.examined == 0:
             # Each request comes further, whatever the limits are.
             return False
         return (len(self._heads) >= self._header.count or self._size >= message_heads.MAX_ANSWER_BYTES
-                or told.looked >= message_heads.MAX_LOOKED or self._read >= message_heads.MAX_READ
+                or told.examined >= message_heads.MAX_EXAMINED or self._read >= message_heads.MAX_READ
                 or told.searchedBytes >= message_heads.MAX_SEARCHED_BYTES
                 or time.monotonic_ns() > self._deadline_ns)
 
-    def _look_into(self, index: int, unit: Unit) -> bool:
+    def _examine(self, index: int, unit: Unit) -> bool:
         """Add a message if it is wanted; return False if the rest of the work does not suffice to decide that."""
         offset, size, _ = unit
         record = None if is_blank(offset, size) else self._records.at(offset, size)

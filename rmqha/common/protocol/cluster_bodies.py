@@ -5,6 +5,9 @@
 - `DepartedBroker`: a broker that left without unregistering, or that another one replaced. A GET_BROKER_CLUSTER_INFO
   request with the field `askDepartedBrokers` gets an answer with the field `departedBrokers`, a JSON list. Without the
   field the answer is that of 4.9; a name server of 4.9 ignores the field.
+- `ConfigFileReport`: a broker's config file, compared with the running broker. A GET_BROKER_CONFIG request with the
+  field `askConfigFile` gets an answer with the field `configFile`, a JSON object; everything else in the answer is the
+  same with and without it.
 - `HARuntimeInfo`, `EpochEntryCache`: the state of replication, and the epochs of a replica's log.
 
 `RegisterBrokerBody` has two forms. Uncompressed, it is the JSON of remoting's serializer. Compressed, it is a zlib
@@ -172,6 +175,64 @@ def decode_departed(text: str | None) -> list[DepartedBroker]:
         if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):
             raise ValueError(f"not a valid broker: {each}")
     return brokers
+
+
+ASK_CONFIG_FILE = "askConfigFile"
+CONFIG_FILE = "configFile"
+# A config file that is longer, or whose report has more of these characters, is not reported: a header is limited in
+# length and elements.
+MAX_FILE_BYTES = 1 << 16
+_REPORT_MARKS = '{[,:"'
+MAX_REPORT_MARKS = 40_000
+
+
+@dataclass(frozen=True)
+class ConfigFileReport:
+    """A broker's config file compared with the running broker; without secret keys.
+
+    `path` is the file that updates are written to, and `read_at_start` whether the broker has read it (option -c).
+    `values` are its current keys; empty with an `error`, which says why the file can't be read. `changed` are the keys
+    that requests have changed since the start, with their values at the start. `edited` are the keys whose values in
+    the file are neither those at the start nor those that requests have written.
+    """
+
+    path: str = ""
+    read_at_start: bool = False
+    error: str = ""
+    values: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, str] = field(default_factory=dict)
+    edited: list[str] = field(default_factory=list)
+
+    def encode(self) -> str:
+        """Return the text of the field `configFile`; a report of an error if it does not fit in a header."""
+        text = json.dumps({item.name: getattr(self, item.name) for item in fields(self)})
+        # Within the header, a backslash becomes two.
+        if sum(map(text.count, _REPORT_MARKS)) + 2 * text.count("\\") <= MAX_REPORT_MARKS:
+            return text
+        return ConfigFileReport(self.path, self.read_at_start, "it has too many keys or special characters").encode()
+
+
+def decode_report(text: str | None) -> ConfigFileReport | None:
+    """Decode the text of `encode`; None for None, from a broker without this extension. ValueError for anything else.
+
+    Unknown fields are ignored, so that a later version may add some.
+    """
+    if text is None:
+        return None
+    told = parse_json(text, "the field configFile")
+    if not isinstance(told, dict):
+        raise ValueError("the field configFile is not an object")
+    known = {item.name: told[item.name] for item in fields(ConfigFileReport) if item.name in told}
+    report = ConfigFileReport(**known)
+    texts = [report.path, report.error, *_texts(report.values), *_texts(report.changed)]
+    texts += report.edited if isinstance(report.edited, list) else [None]
+    if not all(isinstance(each, str) for each in texts) or not isinstance(report.read_at_start, bool):
+        raise ValueError("the field configFile has a value of a wrong type")
+    return report
+
+
+def _texts(table: object) -> list[object]:
+    return [*table.keys(), *table.values()] if isinstance(table, dict) else [None]
 
 
 BEST_COMPRESSION = 9

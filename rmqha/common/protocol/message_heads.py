@@ -1,7 +1,7 @@
 """GET_MESSAGE_HEADS, an extension of rmqha: messages of a queue without their bodies, for people who browse a topic.
 
 The answer has the first bytes of each body at most, so a list of messages costs little whatever their bodies are. The
-broker reads the head of each record and what follows its body, and applies the filters. A request looks at a limited
+broker reads the head of each record and what follows its body, and applies the filters. A request examines a limited
 number of messages, and reads a limited number of bytes. Then it answers with what it has found so far, and with
 `nextOffset`, where the next request continues.
 
@@ -37,8 +37,8 @@ MAX_BODY_BYTES = 64 * 1024  # of one body, in plain bytes
 DEFAULT_PROPERTY_BYTES = 4096
 # No further head is added to an answer of this size.
 MAX_ANSWER_BYTES = 1 << 20
-# What one request looks at: entries of the queue, records, and bytes of records.
-MAX_LOOKED = 65_536
+# What one request examines: entries of the queue, records, and bytes of records.
+MAX_EXAMINED = 65_536
 MAX_READ = 10_000
 MAX_SEARCHED_BYTES = 64 << 20
 # A request also ends soon after this time.
@@ -99,16 +99,17 @@ class GetMessageHeadsResponseHeader(CommandCustomHeader):
     """The range of the queue, and how far the request came. The body has the heads, in the order of the request.
 
     `nextOffset`: where the next request continues; the queue's end, or one before its beginning, when there is nothing
-    more. `looked`: messages up to there, from the request's offset on. `lastTimestamp`: store time (ms) of the last one
-    of them, -1 if unknown. `searchedBytes`: bytes of records that the filters read.
-    `unreadable`: messages among them whose records are deleted or damaged. `unsearched`: messages whose bodies could
-    not be searched: damaged, larger than MAX_SEARCHED_BYTES, or of a type whose library the broker lacks.
+    more. `examined`: messages up to there, from the request's offset on. `lastTimestamp`: store time (ms) of the last
+    one of them, -1 if unknown. `searchedBytes`: bytes of records that the filters read.
+    `unreadable`: messages among them whose records are deleted or damaged; entries that a filter by tag leaves out are
+    not counted. `unsearched`: messages whose bodies could not be searched: damaged, larger than MAX_SEARCHED_BYTES, or
+    of a type whose library the broker lacks.
     """
 
     minOffset: int = not_null(LONG)
     maxOffset: int = not_null(LONG)
     nextOffset: int = not_null(LONG)
-    looked: int = not_null(INTEGER)
+    examined: int = not_null(INTEGER)
     lastTimestamp: int = not_null(LONG)
     searchedBytes: int = not_null(LONG)
     unreadable: int = not_null(INTEGER)

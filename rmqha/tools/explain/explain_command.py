@@ -150,7 +150,7 @@ def _list_all(output: str) -> None:
 
 @click.command("explain", short_help="Explain a log line, an error, a code or a state.", epilog=examples(
     "rmqha explain SLAVE_NOT_AVAILABLE",
-    'rmqha explain "CODE: 17  DESC: No topic route info in name server for the topic: orders"',
+    'rmqha explain "CODE: 17  DESC: No topic route info in name server"',
     "tail -n 5000 ~/logs/rocketmqlogs/store.log | rmqha explain -"))
 @click.argument("words", nargs=-1, metavar="TEXT", shell_complete=_complete)
 @click.option("-a", "--all", "show_all", is_flag=True, help="Show all matches, not only the best ones.")

@@ -16,8 +16,8 @@ from rmqha.common import java
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import config_keys, key_types, parse_property
 from rmqha.common.configuration import is_fixed, is_secret, nearest_key, refused_keys
-from rmqha.common.protocol import config_file_report, request_code
-from rmqha.common.protocol.config_file_report import ConfigFileReport, decode_report
+from rmqha.common.protocol import cluster_bodies, request_code
+from rmqha.common.protocol.cluster_bodies import ConfigFileReport, decode_report
 from rmqha.common.texts import HIDDEN
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_config import RemotingClientConfig, ServerConfig
@@ -111,11 +111,11 @@ def read_settings(admin: ClusterAdmin, brokers: Iterable[Broker]) -> Outcomes[Se
 
 def _read(admin: ClusterAdmin, broker: Broker) -> Settings:
     request = RemotingCommand.create_request_command(request_code.GET_BROKER_CONFIG)
-    request.add_ext_field(config_file_report.ASK_CONFIG_FILE, "true")
+    request.add_ext_field(cluster_bodies.ASK_CONFIG_FILE, "true")
     response = ask_broker(admin, broker, request)
     shown = java.loads(bytes(response.body or b"").decode("utf-8"))
     values = {key: HIDDEN if is_secret(key) else value for key, value in shown.items()}
-    return Settings(values, decode_report((response.ext_fields or {}).get(config_file_report.CONFIG_FILE)))
+    return Settings(values, decode_report((response.ext_fields or {}).get(cluster_bodies.CONFIG_FILE)))
 
 
 # ---- keys

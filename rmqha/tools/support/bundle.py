@@ -1,8 +1,8 @@
 """The file of `rmqha support bundle`: items in an archive that never exceeds a size, and a manifest of them.
 
 An item is redacted, packed alone, and written when it fits. One that does not fit loses its beginning or its end until
-it does; what is left out is named in the manifest. Room for the manifest is always kept. So the file is written in one
-pass, also to a pipe, and at most one item is in memory.
+it does; the manifest names everything that was left out. Room for the manifest is always kept. So the file is written
+in one pass, also to a pipe, and at most one item is in memory.
 
 A tar.gz consists of one gzip member per item, one after the other, which each program that reads gzip joins.
 """

@@ -1,4 +1,4 @@
-"""What a bundle asks of a cluster: rmqha's own commands, and name servers, brokers and controllers over the wire.
+"""The questions of a bundle to a cluster: rmqha's own commands, and name servers, brokers and controllers by request.
 
 Each server is asked for as long as --timeout says, all at once; one that does not answer is noted and delays no other.
 """

@@ -1,4 +1,4 @@
-"""What a bundle takes from files: settings, accounts without their keys, ends of logs, and the listing of a store.
+"""The files of a bundle: settings, accounts without their keys, ends of logs, and the listing of a store.
 
 Nothing here follows a path out of a log folder, waits for a pipe, or reads a message.
 """
@@ -104,7 +104,7 @@ def config_item(path: str, name: str, known: frozenset[str], redactor: Redactor)
     except FileNotFoundError:
         return [Missing(path, "the file does not exist")]
     except (OSError, *_UNREADABLE) as error:
-        return [Missing(path, f"{_reason(error)}; nothing of it is included, since its secrets can't be told apart")]
+        return [Missing(path, f"{_reason(error)}; nothing of it is included, since its secrets can't be recognized")]
     return [Item(name, text, path, note="comments and secrets were removed")]
 
 
@@ -253,7 +253,7 @@ def stalls_of(lines: list[str]) -> Iterator[str]:
 def store_items(root: str, logs: list[str], label: str) -> list[Found]:
     """Return the listing of a store: names, sizes and times of its files, its checkpoint; no content."""
     if not os.path.isdir(root):
-        return [Missing(root, "there is no such folder")]
+        return [Missing(root, "the folder does not exist")]
     missing: list[Missing] = []
     rows, counts, is_whole = _listing(root, logs, missing)
     summary: dict[str, Any] = {

@@ -9,7 +9,7 @@ A secret is recognized in two ways, and either suffices:
   commas, and a lost end of a line costs less than half a secret.
 
 Message bodies and properties in log lines are removed, too. Account names (access keys) become `<accessKey-1>` and so
-on, so that lines about the same account can still be told apart. Each line is handled in time linear in its length.
+on, so that lines about the same account are still recognized. Each line is handled in time linear in its length.
 """
 import base64
 import json

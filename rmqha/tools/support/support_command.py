@@ -44,7 +44,7 @@ STDOUT = "-"
 
 @dataclass
 class Wanted:
-    """What to collect."""
+    """The places and servers to collect from, and limits."""
 
     namesrv: str | None
     # What makes another command of rmqha use the same cluster and account: words before, and after its name.
@@ -310,9 +310,9 @@ def _cluster_words(ctx: click.Context, used: str | None, option: str | None) -> 
     return [], ["-n", used] if used and is_given else []
 
 
-@click.command("bundle", epilog=examples(
+@click.command("bundle", short_help="Collect findings, settings, logs and tables in one file.", epilog=examples(
     "rmqha support bundle -n 127.0.0.1:9876",
-    "rmqha support bundle -c /etc/rocketmq/broker-a.properties --log-dir /var/log/rmqha/broker-a -o broker-a.tar.gz",
+    "rmqha support bundle -c broker.conf --log-dir logs -o broker-a.tar.gz",
     "rmqha support bundle --dir ~/.local/share/rmqha/default --max-size 5MiB"))
 @namesrv_option
 @click.option("-c", "--config", "config_files", multiple=True, type=click.Path(), metavar="FILE",
@@ -338,10 +338,10 @@ def bundle_command(ctx: click.Context, namesrv: str | None, config_files: tuple[
                    max_size: int, log_size: int, timeout_s: float, force: bool) -> None:
     """Collect what a maintainer needs to understand a problem in one file, without secrets.
 
-    It has the findings of `rmqha doctor`, versions, config files and accounts without their secrets, the ends of logs,
+    It has the findings of `rmqha doctor`, versions, config files without their secrets, and the ends of logs. It has
     the state of replication and controllers, tables and settings of brokers, metrics, listings of stores, and facts of
-    this host and of the servers that run on it, with their stacks if py-spy is installed. It has no messages. Read it
-    before you send it.
+    this host. If py-spy is installed, it has the stacks of the servers on this host. It has no messages. Read it before
+    you send it.
 
     Exit code 0 when the file was written; a server that does not answer, or a file that can't be read, is listed on
     standard error and in the bundle. Exit code 2 when nothing of what was asked for could be had.

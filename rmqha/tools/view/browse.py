@@ -3,7 +3,7 @@
     Browser --topic stats--> brokers: ranges of the queues
             --heads, queue by queue--> rows --merge by store time--> Page, with the Cursor of the next one
 
-- `Query`: what is wanted. `Browser.browse` returns a page, `Browser.tail` what is new since the last one, and
+- `Query`: the wanted messages. `Browser.browse` returns a page, `Browser.tail` the messages since the last page, and
   `Browser.whole` one message with its body. A list never contains whole bodies: see `rmqha.tools.view.heads`.
 - A row is shown once all queues are known to have no earlier one (backwards: no later one). So pages have no gaps and
   no duplicates, and rows are in order. Messages that arrive while someone pages forwards may be an exception: one queue
@@ -40,11 +40,12 @@ from rmqha.tools.view.questions import (
 
 EARLIEST, LATEST = "earliest", "latest"
 MAX_ROWS = 1000
+MAX_QUEUES = 10_000  # of one broker
 WORK_S = 2.0
 MAX_PAGE_BYTES = 32 << 20  # received for one page
 MAX_WHOLE_BYTES = 64 << 20
 MAX_CURSOR_CHARACTERS = 1 << 20
-_LEAST_AT_ONCE = 8
+_LEAST_AT_ONCE = 3
 _OFFSETS = (1 << 63) - 1
 _TRANSACTIONS = {sys_flags.TRANSACTION_PREPARED_TYPE: "prepared", sys_flags.TRANSACTION_COMMIT_TYPE: "committed",
                  sys_flags.TRANSACTION_ROLLBACK_TYPE: "rolled back"}
@@ -90,7 +91,7 @@ class Query:
     def header(self, queue_id: int, offset: int, count: int) -> GetMessageHeadsRequestHeader:
         """Return the request for a part of one queue. QuestionError for an invalid query."""
         wanted = self.filters
-        # One byte more shows whether the body goes on.
+        # One byte more shows whether the body is longer.
         header = GetMessageHeadsRequestHeader(
             self.topic, queue_id, offset, count, min(self.body_bytes + 1, message_heads.MAX_BODY_BYTES),
             backwards=self.backwards, tags=wanted.tags, key=wanted.key, sql=wanted.sql, text=wanted.text)
@@ -223,7 +224,7 @@ def _number(text: str | None) -> int:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where the next page begins: in each queue the index of the next message to look at, None if not known yet.
+    """The beginning of the next page: in each queue the index of the next message to examine, None if not known yet.
 
     `since_ms`: when the first page was asked for, by this host's clock.
     """
@@ -270,16 +271,16 @@ def _whole(value: Any, least: int = 0) -> int:
 class Page:
     """Rows, and the cursor of the next page. `at_end`: there is nothing more at present.
 
-    `looked`: messages that brokers looked at. `searched_bytes`: what their filters read. `received_bytes`: what they
-    sent. `unreadable`: messages among them whose records are deleted or damaged. `unsearched`: bodies that could not
-    be searched for the text. `behind`: messages of the queues that are not looked at yet.
-    `errors`: brokers and queues that are missing, and why. `notes`: what else the reader should know.
+    `examined`: messages that brokers examined. `searched_bytes`, `received_bytes`: bytes that their filters read, and
+    that they sent. `unreadable`: messages among them whose records are deleted or damaged. `unsearched`: bodies that
+    could not be searched for the text. `behind`: messages of the queues that are not examined yet.
+    `errors`: brokers and queues that are missing, and why. `notes`: other remarks for the reader.
     """
 
     rows: tuple[Row, ...]
     cursor: Cursor
     at_end: bool
-    looked: int = 0
+    examined: int = 0
     searched_bytes: int = 0
     received_bytes: int = 0
     unreadable: int = 0
@@ -291,7 +292,7 @@ class Page:
 
 @dataclass
 class _Place:
-    """A queue while a page is made. `next`: the index to look at next; None if not known yet.
+    """A queue while a page is made. `next`: the index to examine next; None if not known yet.
 
     `known`: all wanted rows before this store time (backwards: after it) are in `rows`, or were taken from there.
     """
@@ -311,7 +312,7 @@ class _Place:
 
     @property
     def position(self) -> int | None:
-        """Where the next page begins."""
+        """The index at which the next page begins."""
         return self.rows[0].queue_offset if self.rows else self.next
 
     @property
@@ -379,10 +380,17 @@ def _places(admin: DefaultMQAdminExt, query: Query) -> Iterator[_Place]:
     addresses = {broker.brokerName: broker.select_broker_addr() or "" for broker in route.brokerDatas}
     for data in sorted(route.queueDatas):
         if query.broker in (None, data.brokerName):
-            for queue_id in range(max(data.readQueueNums, data.writeQueueNums)):
-                if query.queue_id in (None, queue_id):
-                    yield _Place(MessageQueue(query.topic, data.brokerName, queue_id),
-                                 addresses.get(data.brokerName, ""))
+            count = max(data.readQueueNums, data.writeQueueNums)
+            first, end = (0, count) if query.queue_id is None else (query.queue_id, min(count, query.queue_id + 1))
+            if end - first > MAX_QUEUES:
+                raise QuestionError(f"topic {query.topic!r} has {count} queues on {data.brokerName}; at most "
+                                    f"{MAX_QUEUES} can be shown together. Choose one of them")
+            for queue_id in range(first, end):
+                yield _Place(MessageQueue(query.topic, data.brokerName, queue_id), addresses.get(data.brokerName, ""))
+
+
+def _malformed(error: ValueError) -> MQBrokerException:
+    return MQBrokerException(response_code.SYSTEM_ERROR, f"malformed answer: {error}")
 
 
 class _PageMaker:
@@ -397,7 +405,7 @@ class _PageMaker:
             raise QuestionError(f"topic {query.topic!r} has no such queue", not_there=True)
         self._deadline = time.monotonic() + WORK_S
         self._rows: list[Row] = []
-        self._looked = self._searched = self._received = self._unreadable = self._unsearched = 0
+        self._examined = self._searched = self._received = self._unreadable = self._unsearched = 0
         self._errors: dict[str, Exception] = {}
         self._notes: list[str] = []
 
@@ -423,7 +431,7 @@ class _PageMaker:
         return Page(
             tuple(self._rows), Cursor(self._query.backwards, self._cursor.since_ms, places),
             at_end=all(place.is_done and not place.rows and not place.is_missing for place in self._places),
-            looked=self._looked, searched_bytes=self._searched, received_bytes=self._received,
+            examined=self._examined, searched_bytes=self._searched, received_bytes=self._received,
             unreadable=self._unreadable, unsearched=self._unsearched, behind=sum(map(self._behind, self._places)),
             errors=tuple(f"{where}: {question_error(error).message}" for where, error in self._errors.items()),
             notes=tuple(self._notes))
@@ -444,19 +452,19 @@ class _PageMaker:
 
     def _open(self) -> None:
         """Ask each broker for the ranges of its queues, and find out where they begin."""
-        by_address: dict[str, list[_Place]] = {}
+        by_broker: dict[str, list[_Place]] = {}
         for place in self._places:
-            by_address.setdefault(place.address, []).append(place)
-        for address, places in by_address.items():
+            by_broker.setdefault(place.queue.brokerName, []).append(place)
+        for name, places in by_broker.items():
+            address = places[0].address
             try:
                 if not address:
                     raise MQBrokerException(response_code.SYSTEM_ERROR, "the name server has no address of this broker")
                 self._open_at(address, places)
             except CLIENT_ERRORS as error:
-                self._failed(address or places[0].queue.brokerName, error, places)
-            except ValueError as error:  # malformed answers
-                self._failed(address, MQBrokerException(response_code.SYSTEM_ERROR, f"malformed answer: {error}"),
-                             places)
+                self._failed(address or name, error, places)
+            except ValueError as error:
+                self._failed(address, _malformed(error), places)
 
     def _open_at(self, address: str, places: list[_Place]) -> None:
         api, timeout_ms = self._admin.api, self._admin.timeout_millis
@@ -473,7 +481,7 @@ class _PageMaker:
             place.is_done = self._is_at_end(place)
 
     def _first_of(self, place: _Place) -> int:
-        """Return the index of the first message to look at."""
+        """Return the index of the first message to examine."""
         query, key = self._query, (place.queue.brokerName, place.queue.queueId)
         place.from_ms = query.time_ms
         position = self._cursor.places.get(key)
@@ -523,7 +531,7 @@ class _PageMaker:
     # Rows.
 
     def _waiting_for(self) -> _Place | None:
-        """Return the queue that has to be read before the next row can be shown; None if there is none."""
+        """Return a queue that has to be read before the next row can be shown; None if the row can be shown."""
         best = self._best()
         waiting = [place for place in self._places if not place.is_done and not place.rows
                    and (best is None or not self._is_known(place, best))]
@@ -548,7 +556,7 @@ class _PageMaker:
         return (max if self._query.backwards else min)(ready, key=lambda place: place.rows[0].order)
 
     def _take(self) -> bool:
-        """Add the next row to the page; return False if there is none."""
+        """Add the next row to the page; return False if all rows are taken."""
         best = self._best()
         if best is None:
             return False
@@ -574,8 +582,7 @@ class _PageMaker:
                 self._failed(place.address, error, [each for each in self._places if each.address == place.address])
             return
         except ValueError as error:
-            self._failed(place.name, MQBrokerException(response_code.SYSTEM_ERROR, f"malformed answer: {error}"),
-                         [place])
+            self._failed(place.name, _malformed(error), [place])
             return
         self._add(place, answer)
         # A broker must not make the page endless.
@@ -583,7 +590,7 @@ class _PageMaker:
 
     def _add(self, place: _Place, answer: MessageHeads) -> None:
         query, told = self._query, answer.told
-        self._looked += told.looked
+        self._examined += told.examined
         self._searched += told.searchedBytes
         self._received += answer.body_size
         self._unreadable += told.unreadable
@@ -591,7 +598,7 @@ class _PageMaker:
         place.least, place.end, place.next = told.minOffset, told.maxOffset, told.nextOffset
         for head in answer.heads:
             if query.is_beyond(head.store_timestamp):
-                place.next, place.is_done = head.queue_offset, True
+                place.is_done = True
                 return
             if not self._is_before(place, head.store_timestamp):
                 place.rows.append(row_of(place.queue.brokerName, place.queue.queueId, head, query.body_bytes))

@@ -35,7 +35,7 @@ MAX_PULLED_BYTES = 4 << 20
 _MAX_PULLS = 50
 # Messages of one pull. The original sends at most 32 with its default settings.
 _AT_ONCE = 32
-# When messages are read backwards, so many bytes of them are read at a time. If the broker filters them, it looks at
+# When messages are read backwards, so many bytes of them are read at a time. If the broker filters them, it examines
 # up to 800 for one pull.
 _STEP_BYTES = 256 * 1024
 _MAX_STEP, _MAX_FILTERED_STEP = 32, 800
@@ -132,7 +132,7 @@ class _Pulling:
     @property
     def _is_full(self) -> bool:
         # Each request comes further, whatever the limits are.
-        return len(self._heads) >= self._header.count or self._told.looked > 0 and (
+        return len(self._heads) >= self._header.count or self._told.examined > 0 and (
             self._pulls >= _MAX_PULLS or self._received >= MAX_PULLED_BYTES)
 
     def _run_forwards(self, offset: int) -> None:
@@ -187,7 +187,7 @@ class _Pulling:
 
     def _passed(self, count: int, next_offset: int, last: memoryview | None) -> None:
         told = self._told
-        told.looked += count
+        told.examined += count
         told.nextOffset = next_offset
         # If the broker filters, later messages may have been refused; their times are unknown.
         is_known = last is not None and (not self._is_filtered_there or len(self._heads) >= self._header.count)

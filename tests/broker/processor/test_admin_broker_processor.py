@@ -90,7 +90,7 @@ def ask(broker, code, header=None, body=None, cls=None):
 
 
 def test_unknown_code_is_not_supported(stocked):
-    for code in (54, 999, -1):
+    for code in (55, 999, -1):
         response = stocked.call(code)
         assert (response.code, response.remark) == (3, f" request type {code} not supported")
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rmqha.broker.processor import browsing
 from rmqha.common import body_parts, sys_flags
 from rmqha.common.compression import get_compressor
+from rmqha.common.java import string_hash_code
 from rmqha.common.message import message_decoder
 from rmqha.common.message import message_layout as layout
 from rmqha.common.message.message import Message
@@ -18,6 +19,7 @@ from rmqha.common.protocol import message_heads, request_code, response_code
 from rmqha.common.protocol.client_headers import EndTransactionRequestHeader
 from rmqha.common.protocol.message_heads import GetMessageHeadsRequestHeader, GetMessageHeadsResponseHeader
 from rmqha.common.sys_flags import CompressionType
+from rmqha.store.consume_queue_layout import PRE_BLANK_UNIT
 from tests.broker.support import BrokerHarness, running_broker
 from tests.common.protocol.test_message_heads import same_fields
 from tests.support import tiers
@@ -115,7 +117,7 @@ def test_heads_are_those_of_the_pulled_messages(broker, made, body_bytes, backwa
         broker.send(topic)
         messages = pulled(broker, topic)
     told, heads = ask(broker, topic, len(messages) if backwards else 0, 200, body_bytes, backwards=backwards)
-    assert (told.minOffset, told.maxOffset, told.looked) == (0, len(messages), len(messages))
+    assert (told.minOffset, told.maxOffset, told.examined) == (0, len(messages), len(messages))
     assert told.nextOffset == (-1 if backwards else len(messages))
     ordered = messages[::-1] if backwards else messages
     assert told.lastTimestamp == ordered[-1].store_timestamp
@@ -179,9 +181,9 @@ FILTERS = {
     "tags": ("a || b", lambda message: message.tags in ("a", "b")),
     "key": ("k2", lambda message: "k2" in (message.keys or "").split(" ")),
     "sql": ("color = 'b' OR color IS NULL", lambda message: message.properties.get("color") in ("b", None)),
-    "text": ("world hel", lambda message: b"world hel" in plain_of(message)),
+    "text": ("world hello", lambda message: b"world hello" in plain_of(message)),
 }
-LIMITS = {"MAX_LOOKED": st.integers(1, 4), "MAX_READ": st.integers(1, 4), "MAX_ANSWER_BYTES": st.integers(1, 500),
+LIMITS = {"MAX_EXAMINED": st.integers(1, 4), "MAX_READ": st.integers(1, 4), "MAX_ANSWER_BYTES": st.integers(1, 500),
           "MAX_SEARCHED_BYTES": st.integers(1_000_000, 1_500_000), "MAX_WORK_MS": st.sampled_from([0, 1000])}
 
 
@@ -192,7 +194,7 @@ def test_following_the_next_offset_finds_each_wanted_message_once(broker, made, 
     topic, messages = filled(broker, made)
     wanted = [message.queue_offset for message in messages if all(FILTERS[name][1](message) for name in filters)]
     fields = {name: FILTERS[name][0] for name in filters}
-    found, looked, offset = [], 0, LAST if backwards else 0
+    found, examined, offset = [], 0, LAST if backwards else 0
     with pytest.MonkeyPatch.context() as patched:
         for name, value in limits.items():
             patched.setattr(message_heads, name, value)
@@ -201,13 +203,13 @@ def test_following_the_next_offset_finds_each_wanted_message_once(broker, made, 
             told, heads = ask(broker, topic, offset, count, backwards=backwards, **fields)
             assert len(heads) <= count and told.unsearched == told.unreadable == 0
             found += [head.queue_offset for head in heads]
-            looked += told.looked
+            examined += told.examined
             if (told.nextOffset < 0) if backwards else (told.nextOffset >= len(messages)):
                 break
-            assert told.looked > 0 and told.nextOffset != offset
+            assert told.examined > 0 and told.nextOffset != offset
             offset = told.nextOffset
     assert found == (wanted[::-1] if backwards else wanted)
-    assert looked == len(messages)
+    assert examined == len(messages)
 
 
 def test_tags_are_found_in_an_extended_queue(tmp_path):
@@ -221,12 +223,32 @@ def test_tags_are_found_in_an_extended_queue(tmp_path):
         assert [head.body for head in ask(broker, "Ext", tags="b")[1]] == [b"1", b"3", b"5", b"7", b"9"]
 
 
-def test_tag_with_the_same_hash_is_not_wanted(broker):
+def test_tag_with_the_same_hash_is_not_wanted_and_one_with_a_negative_hash_is_found(broker):
     topic = next(TOPICS)
-    for tag in ("Aa", "BB"):
+    assert string_hash_code("Aa") == string_hash_code("BB") and string_hash_code("polygenelubricants") < 0
+    for tag in ("Aa", "BB", "polygenelubricants"):
         broker.send(topic, tag.encode(), properties={"TAGS": tag})
     broker.next_offset(topic)
-    assert [head.body for head in ask(broker, topic, tags="BB")[1]] == [b"BB"]
+    assert [head.body for head in ask(broker, topic, tags="BB || polygenelubricants")[1]] == [
+        b"BB", b"polygenelubricants"]
+
+
+@pytest.mark.parametrize(("limit", "value", "fields", "examined"), [
+    ("MAX_EXAMINED", 60, {"tags": "none"}, 250), ("MAX_READ", 7, {"key": "none"}, 7), ("MAX_READ", 7, {}, 7),
+    ("MAX_ANSWER_BYTES", 1000, {}, 5), ("MAX_SEARCHED_BYTES", 400, {"text": "none"}, 4),
+    ("MAX_WORK_MS", -1, {"key": "none"}, 1)])
+def test_each_limit_ends_a_request(broker, monkeypatch, limit, value, fields, examined):
+    topic = "BrowsedWithLimits"
+    if broker.store.get_consume_queue(topic, 0) is None:
+        for _ in range(300):
+            broker.send(topic, b"x" * 100)
+    end = broker.next_offset(topic)
+    for backwards in (False, True):
+        monkeypatch.setattr(message_heads, limit, value)
+        told, _ = ask(broker, topic, LAST if backwards else 0, backwards=backwards, **fields)
+        # Entries of the queue are read in blocks of 50 and 200.
+        assert told.examined == examined
+        assert told.nextOffset == (end - 1 - examined if backwards else examined)
 
 
 def test_expression_that_fails_on_a_message_does_not_match_it(broker):
@@ -277,7 +299,7 @@ def test_answer_is_limited_whatever_is_asked_for(broker):
     response = answer_to(broker, topic, count=1024, body_bytes=64 * 1024, propertyBytes=32_767)
     assert MIB <= len(response.body) < MIB + 100_000
     told = response.decode_command_custom_header(GetMessageHeadsResponseHeader)
-    assert told.nextOffset == len(message_heads.decode(response.body, 1024)) == told.looked < 40
+    assert told.nextOffset == len(message_heads.decode(response.body, 1024)) == told.examined < 40
     _, heads = ask(broker, topic)
     assert len(heads) == 40 and not any(head.has_all_properties for head in heads)
     assert all(head.properties["KEYS"] == "k" * 512 for head in heads)
@@ -310,7 +332,7 @@ def test_body_that_can_not_be_decompressed_is_reported(broker):
     broker.send(topic, b"of an unknown type", f=sys_flags.COMPRESSED_FLAG | 7 << 8)
     broker.next_offset(topic)
     told, heads = ask(broker, topic, text="compressed")
-    assert (told.looked, told.unsearched, heads) == (4, 4, [])
+    assert (told.examined, told.unsearched, heads) == (4, 4, [])
     assert len(ask(broker, topic)[1]) == 4
 
 
@@ -333,8 +355,22 @@ def test_damaged_and_misplaced_records_are_counted_and_left_out(broker, monkeypa
     overwrite(heads[4], layout.PHYSICAL_OFFSET_POSITION, b"\0" * 8)
     for backwards in (False, True):
         told, found = ask(broker, topic, LAST if backwards else 0, backwards=backwards)
-        assert (told.looked, told.unreadable) == (6, 3)
+        assert (told.examined, told.unreadable) == (6, 3)
         assert [head.body for head in found] == ([b"5", b"3", b"0"] if backwards else [b"0", b"3", b"5"])
+
+
+def test_entries_without_a_record_are_counted(broker):
+    topic = next(TOPICS)
+    for number in range(4):
+        broker.send(topic, b"%d" % number, properties={"TAGS": "a"})
+    broker.next_offset(topic)
+    entries = broker.store.get_consume_queue(topic, 0).mapped_file_queue.mapped_files[0].slice_byte_buffer()
+    entries[20:40], entries[60:80] = PRE_BLANK_UNIT, bytes(20)
+    for tags in (None, "a"):
+        told, heads = ask(broker, topic, tags=tags)
+        assert [head.body for head in heads] == [b"0", b"2"]
+        assert (told.examined, told.unreadable, told.lastTimestamp) == (4, 2, -1)
+    assert ask(broker, topic, 2, backwards=True)[0].lastTimestamp == heads[0].store_timestamp
 
 
 def test_deleted_messages_are_skipped(tmp_path):
@@ -352,10 +388,10 @@ def test_deleted_messages_are_skipped(tmp_path):
         first = 12 - len(heads)
         for offset in (0, first - 1, first):
             told, found = ask(broker, "Short", offset)
-            assert (told.minOffset, told.nextOffset, told.looked, told.unreadable) == (first, 12, len(heads), 0)
+            assert (told.minOffset, told.nextOffset, told.examined, told.unreadable) == (first, 12, len(heads), 0)
             assert found == heads
         told, found = ask(broker, "Short", first - 1, backwards=True)
-        assert (told.nextOffset, told.looked, found) == (first - 1, 0, [])
+        assert (told.nextOffset, told.examined, found) == (first - 1, 0, [])
         told, found = ask(broker, "Short", LAST, backwards=True)
         assert (told.nextOffset, found) == (first - 1, heads[::-1])
 
@@ -366,9 +402,9 @@ def test_offsets_beyond_the_end_and_empty_queues(broker):
     broker.next_offset(topic)
     for offset in (1, 2, LAST):
         told, heads = ask(broker, topic, offset)
-        assert (told.maxOffset, told.nextOffset, told.looked, told.lastTimestamp, heads) == (1, offset, 0, -1, [])
+        assert (told.maxOffset, told.nextOffset, told.examined, told.lastTimestamp, heads) == (1, offset, 0, -1, [])
         told, heads = ask(broker, topic, offset, backwards=True)
-        assert (told.nextOffset, told.looked, len(heads)) == (-1, 1, 1)
+        assert (told.nextOffset, told.examined, len(heads)) == (-1, 1, 1)
     for backwards, following in ((False, 7), (True, -1)):
         told, heads = ask(broker, topic, 7, queue_id=3, backwards=backwards)
         assert (told.minOffset, told.maxOffset, told.nextOffset, heads) == (0, 0, following, [])

@@ -1,6 +1,8 @@
-"""A server that is registered as a broker, and answers as a test wants."""
+"""A server that is registered as a broker, and answers as a test wants; and the home of RocketMQ with accounts."""
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from rmqha.common.protocol import request_code
 from rmqha.common.protocol.namesrv_headers import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
@@ -46,3 +48,12 @@ def fake_broker(namesrv: str, answers: Mapping[int, Answer], name: str = "broker
             server.register_processor(code, Processor(lambda _channel, request, make=make: make(request)))
         with registered(namesrv, f"127.0.0.1:{server.local_listen_port}", name, cluster, broker_id) as address:
             yield address
+
+
+def prepare_java_home(home: Path) -> None:
+    """Copy the files that RocketMQ's broker and its mqadmin need in the `conf` folder of a home."""
+    from tests.support import real_rocketmq
+
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    for name in ("broker", "tools"):
+        shutil.copy(real_rocketmq.jars().parent / "home" / "conf" / f"logback_{name}.xml", home / "conf")

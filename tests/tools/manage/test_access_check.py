@@ -1,6 +1,5 @@
 """`rmqha acl check`: its verdict is that of the broker's validator, of a running broker, and of RocketMQ's."""
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from tests.support.nodes import BrokerNode, NamesrvNode
 from tests.support.raw_remoting import SignedClient
 from tests.support.tiers import drawn
 from tests.support.wait import wait_until
+from tests.tools.manage.fake_broker import prepare_java_home
 
 SECRET = "drawnSecret"
 NOWHERE = "203.0.113.9"
@@ -275,11 +275,8 @@ def test_verdict_is_that_of_a_running_broker(tmp_path):
 
 @pytest.mark.java
 def test_verdict_is_that_of_rocketmq(nodes, tmp_path):
-    from tests.support import real_rocketmq
     home = tmp_path / "home"
-    (home / "conf").mkdir(parents=True)
-    for name in ("broker", "tools"):
-        shutil.copy(real_rocketmq.jars().parent / "home" / "conf" / f"logback_{name}.xml", home / "conf")
+    prepare_java_home(home)
     (home / "conf" / "plain_acl.yml").write_text(LIVE)
     namesrv = NamesrvNode("rmqha", tmp_path / "namesrv")
     nodes.append(namesrv)

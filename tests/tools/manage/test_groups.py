@@ -267,6 +267,11 @@ class Consumer:
     def total(self):
         return self.got.total()
 
+    @property
+    def held(self):
+        """The queues that this member reads."""
+        return list(self.client.default_mq_push_consumer_impl.rebalance_impl.process_queue_table)
+
     def has(self, total):
         """Wait until so many messages have been consumed, and their offsets stored, which is due every 5 s only."""
         wait_until(lambda: self.total == total, 60_000, f"{total} messages")
@@ -431,15 +436,14 @@ def test_thousands_of_groups_take_a_bounded_number_of_requests(two, monkeypatch)
 
 def test_details_have_members_queues_and_the_oldest_unread_message(two):
     prepared(two, "shown", 4)
-    with Consumer(two, "shown", "shown") as consumer, Consumer(two, "shown", "shown") as second:
-        wait_until(lambda: len(consumer.got.keys() | second.got.keys()) == 16, 60_000)
-        wait_until(lambda: consumer.client.default_mq_push_consumer_impl.rebalance_impl.process_queue_table
-                   and second.client.default_mq_push_consumer_impl.rebalance_impl.process_queue_table, 60_000)
+    with Consumer(two, "shown", "shown") as consumer, ExitStack() as stack:
+        consumer.has(16)
+        second = stack.enter_context(Consumer(two, "shown", "shown"))
+        wait_until(lambda: [sum(queue.topic == "shown" for queue in each.held) for each in (consumer, second)]
+                   == [QUEUES] * 2, 60_000, "both have half of the queues")
         consumer.gate.clear()
         second.gate.clear()
         two.send("shown", 2)
-        for each in (consumer, second):
-            each.client.default_mq_push_consumer_impl.persist_consumer_offset()
         detail = wait_until(lambda: (found := two.json("group", "describe", "shown"))["unread"] == 8 and found, 60_000)
         owners = {(each["broker"], each["queue_id"]): each["members"] for each in detail["queues"]
                   if each["topic"] == "shown"}
@@ -805,6 +809,19 @@ def test_impossible_offsets_are_not_believed(two, offsets):
     with answering(two, request_code.GET_TOPIC_STATS_INFO, Answer(table)):
         result = two.run("group", "seek", "absurd", "-t", "absurd", "--to", "latest", "--dry-run")
     assert result.exit_code == 2 and "reports impossible offsets of queue 0 of 'absurd'" in result.output
+
+
+def test_offsets_that_a_broker_accepts_but_does_not_keep_are_an_error(two):
+    prepared(two, "unkept", 2)
+    seek_words = ("group", "seek", "unkept", "-t", "unkept", "--to", "latest", "--yes")
+    with answering(two, request_code.UPDATE_CONSUMER_OFFSET, Answer(None)):
+        result = two.run(*seek_words)
+    assert result.exit_code == 1 and "4 queues of 4 did not move" in result.stderr
+    assert result.stdout.count("the broker accepted the offset, but returns another one") == 4
+    with answering(two, request_code.UPDATE_CONSUMER_OFFSET, Answer(None, response_code.SYSTEM_BUSY)):
+        result = two.run(*seek_words)
+    assert result.exit_code == 1 and result.stdout.count("returned error 2: a remark") == 4
+    assert "\x1b" not in result.output and two.committed("unkept", "unkept") == [-1] * 4
 
 
 def test_settings_that_a_broker_accepts_but_does_not_keep_are_an_error(two):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rmqha.common.config_keys import config_keys, parse_property
 from rmqha.common.configuration import FIXED_KEYS, SECRET_KEYS
-from rmqha.common.protocol import config_file_report, request_code
-from rmqha.common.protocol.config_file_report import ConfigFileReport, decode_report
+from rmqha.common.protocol import cluster_bodies, request_code
+from rmqha.common.protocol.cluster_bodies import ConfigFileReport, decode_report
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.store.message_store_config import BrokerRole
 from rmqha.tools.admin.cluster_admin import Broker
@@ -40,6 +40,7 @@ from tests.support.wait import wait_until
 from tests.tools.conftest import broker_at
 from tests.tools.manage.fake_broker import answer, fake_broker, registered
 
+CONFIG = request_code.GET_BROKER_CONFIG
 FILE = "# of broker-a\nfileReservedTime=72\ndeleteWhen=04\n"
 
 
@@ -199,7 +200,7 @@ def test_hostile_report_is_a_value_error_or_a_valid_report(text):
 def asked(broker: BrokerHarness, with_file: bool) -> RemotingCommand:
     request = RemotingCommand.create_request_command(request_code.GET_BROKER_CONFIG)
     if with_file:
-        request.add_ext_field(config_file_report.ASK_CONFIG_FILE, "true")
+        request.add_ext_field(cluster_bodies.ASK_CONFIG_FILE, "true")
     return broker.client.invoke_sync(broker.address, request, 60_000)
 
 
@@ -207,7 +208,7 @@ def test_answer_without_the_field_is_as_before(brokers):
     plain, more = asked(brokers.master, False), asked(brokers.master, True)
     assert plain.body == more.body and plain.code == more.code == 0 and plain.remark == more.remark
     fields = dict(more.ext_fields)
-    report = decode_report(fields.pop(config_file_report.CONFIG_FILE))
+    report = decode_report(fields.pop(cluster_bodies.CONFIG_FILE))
     assert fields == plain.ext_fields and set(fields) == {"version"}
     assert report == ConfigFileReport(str(brokers.file("master")), True, "", {
         "fileReservedTime": "72", "deleteWhen": "04"}, report.changed, [])
@@ -216,14 +217,16 @@ def test_answer_without_the_field_is_as_before(brokers):
 def test_report_has_no_secret(brokers):
     secrets = {key: f"hidden of {key}" for key in (*sorted(SECRET_KEYS), "my.password", "someSecret")}
     brokers.file("master").write_text(FILE + "".join(f"{key}={text}\n" for key, text in secrets.items()))
-    report = asked(brokers.master, True).ext_fields[config_file_report.CONFIG_FILE]
+    report = asked(brokers.master, True).ext_fields[cluster_bodies.CONFIG_FILE]
     assert "hidden of" not in report and not set(secrets) & set(json.loads(report)["values"])
     assert "hidden of" not in brokers.run("config", "diff") + brokers.run("config", "get")
 
 
 @pytest.mark.parametrize("content, error", [
-    (b"a=\\u12", "Malformed"), (b"#" * (config_file_report.MAX_FILE_BYTES + 1), "it is longer than"),
-    (b"".join(b"k%d=1\n" % number for number in range(config_file_report.MAX_KEYS + 1)), "has more than 2000 keys"),
+    (b"a=\\u12", "Malformed"), (b"#" * (cluster_bodies.MAX_FILE_BYTES + 1), "it is longer than"),
+    (b"".join(b"k%d=1\n" % number for number in range(6000)), "too many keys"),
+    (b"k=" + b"\\\\" * 30_000, "too many keys or special characters"), (b"k=" + b"\xe9" * 60_000, "too many keys"),
+    (b"k=" + b'",[{:' * 12_000, "too many keys"),
     (None, "No such file"), ("folder", "not a regular file")])
 def test_file_that_cannot_be_reported_is_an_error_in_the_report(brokers, content, error):
     brokers.file("master").unlink()
@@ -231,7 +234,7 @@ def test_file_that_cannot_be_reported_is_an_error_in_the_report(brokers, content
         brokers.file("master").mkdir()
     elif content is not None:
         brokers.file("master").write_bytes(content)
-    report = decode_report(asked(brokers.master, True).ext_fields[config_file_report.CONFIG_FILE])
+    report = decode_report(asked(brokers.master, True).ext_fields[cluster_bodies.CONFIG_FILE])
     assert error in report.error and report.values == {} and report.edited == []
     told = brokers.json("config", "diff", "-b", brokers.master.address)
     assert error in told["unknown"]["broker-a 0"]
@@ -253,6 +256,21 @@ def test_info_and_brokers(brokers):
     assert [line.split()[:3] for line in text.splitlines()[2:]] == [
         ["broker-a", "0", "ASYNC_MASTER"], ["broker-a", "1", "SLAVE"], ["broker-b", "0", "ASYNC_MASTER"]]
     assert yaml.safe_load(brokers.run("info", "-i", "0.2", "-o", "yaml"))["clusters"][0]["silent"] == []
+
+
+def test_info_names_the_controllers(brokers):
+    leader = answer(group="g", controllerLeaderId="n0", controllerLeaderAddress="x", isLeader="true", peers="n0-x")
+    with fake_broker(brokers.namesrv, {request_code.CONTROLLER_GET_METADATA_INFO: leader}, name="unused") as controller:
+        config = f"enableControllerMode=true\ncontrollerAddr=127.0.0.1:1;{controller}\nbrokerRole=ASYNC_MASTER\n"
+        made = {CONFIG: answer(body=config.encode()),
+                request_code.GET_BROKER_RUNTIME_INFO: answer(body=b'{"table":{}}'),
+                request_code.GET_BROKER_HA_STATUS: answer(code=3)}
+        with fake_broker(brokers.namesrv, made):
+            text = brokers.run("info", "-i", "0.2", "--timeout", "2", code=1)
+            told = brokers.json("info", "-i", "0.2", "--timeout", "2", code=1)
+    assert f"controllers   127.0.0.1:1 NO ANSWER, {controller} leads" in text
+    assert [(each["address"], each["is_leader"]) for each in told["controllers"]] == [
+        ("127.0.0.1:1", False), (controller, True)]
 
 
 def test_broker_that_does_not_answer_is_shown_and_is_exit_code_1(brokers):
@@ -448,9 +466,6 @@ def test_broker_without_a_file_forgets_its_changes():
 
 
 # ---- hostile answers
-
-
-CONFIG = request_code.GET_BROKER_CONFIG
 
 
 @pytest.mark.parametrize("made, error", [

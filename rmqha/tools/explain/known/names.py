@@ -9,7 +9,8 @@ for _name, _means, _do in (
      "its lag grows: raise maxHaTransferByteInSecond."),
     ("CONNECTED", "The slave is connected; its master (5.1.4) reports no more than that.", "Nothing."),
     ("FOLLOWS", "The slave's log grows with its master's. A 4.9 master reports nothing more.", "Nothing."),
-    ("READY", "The slave's replication client has not connected yet.", "Wait some seconds; then see its last error."),
+    ("READY", "The slave has no replication connection, or has reported nothing on it yet.",
+     "Wait some seconds; then see its last error."),
     ("HANDSHAKE", "Slave and master are comparing their logs.", "Wait; with large differences this takes some "
      "seconds."),
     ("SHUTDOWN", "The replication of this broker is shut down.", "Start the broker."),

@@ -33,7 +33,7 @@ T.line("file-locked-up", "delete file {file} Failed. {error}",
        "deleteExpiredFile remove failed.", "Found a hanged consume queue file, attempting to delete it.",
        "this being not executed forever.",
        means="A file that should be deleted is still being read, or the system refused to delete it. It keeps its "
-             "disk space until a later try, at most destroyMapedFileIntervalForcibly later.",
+             "disk space until a later try. Readers hold it for at most destroyMapedFileIntervalForcibly.",
        do="Nothing, if the line does not repeat for the same file. Otherwise look for slow readers, such as a "
           "consumer or a slave that does not read its answers, and check the permissions of the folder.")
 T.line("still-read", "{file} is still being read; its memory is freed with the last reader",

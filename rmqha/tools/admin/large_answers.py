@@ -1,0 +1,92 @@
+"""Requests whose answers may be larger than a frame usually is: the tables of a broker with very many topics or groups.
+
+A frame has at most 16 MiB. The table of 100,000 topics has 12 to 36 MiB, by the length of their names, and brokers send
+it nevertheless. So `ask_large` accepts up to MAX_ANSWER_BYTES. A larger answer is refused when its length has arrived.
+"""
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqha.client.exception import MQBrokerException
+from rmqha.common.protocol import response_code
+from rmqha.remoting.addresses import parse_channel_remote_addr
+from rmqha.remoting.channel import Channel
+from rmqha.remoting.exception import RemotingSendRequestException
+from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE, FrameDecoder, FrameError
+
+if TYPE_CHECKING:
+    import socket
+
+    from rmqha.remoting.channel import ChannelLoop
+    from rmqha.remoting.protocol.remoting_command import RemotingCommand
+    from rmqha.remoting.remoting_client import RemotingClient
+    from rmqha.remoting.tls import TlsSocket
+
+MAX_ANSWER_BYTES = 48 << 20
+
+
+class AnswerTooLargeError(ValueError):
+    """An answer is larger than MAX_ANSWER_BYTES."""
+
+
+class _Decoder(FrameDecoder):
+    """Notes the length of a frame that it refuses because it is too large."""
+
+    __slots__ = ("_note",)
+
+    def __init__(self, note: Callable[[int], None]) -> None:
+        super().__init__(MAX_ANSWER_BYTES)
+        self._note = note
+
+    def frame_at(self, view: memoryview, position: int) -> memoryview | None:
+        """Return the frame at `position`, as FrameDecoder does."""
+        try:
+            return super().frame_at(view, position)
+        except FrameError:
+            self._note(int.from_bytes(view[position:position + LENGTH_FIELD_SIZE], signed=True))
+            raise
+
+
+class _LargeChannel(Channel):
+    """A connection that accepts larger frames. Each client has a subclass with its own `refused`: lengths by address.
+    """
+
+    __slots__ = ()
+    refused: dict[str, int]
+
+    def __init__(self, connected: "socket.socket | TlsSocket", remote_address: tuple[str, int], io: "ChannelLoop",
+                 *marks: int) -> None:
+        super().__init__(connected, remote_address, io, *marks)
+        self.decoder = _Decoder(self._note)
+
+    def _note(self, length: int) -> None:
+        self.refused[parse_channel_remote_addr(self)] = length
+
+
+def _refused_of(client: "RemotingClient") -> dict[str, int]:
+    """Make the connections of a client accept larger frames; return the lengths of those that were refused."""
+    known = client.channel_class
+    if not issubclass(known, _LargeChannel):
+        known = client.channel_class = type("LargeChannel", (_LargeChannel,), {"__slots__": (), "refused": {}})
+        # those that are connected already
+        for channel in list(client.channel_tables.values()):
+            channel.decoder.max_frame_length = MAX_ANSWER_BYTES
+    return known.refused
+
+
+def ask_large(client: "RemotingClient", address: str, request: "RemotingCommand", timeout_ms: float
+              ) -> "RemotingCommand":
+    """Send a request to a broker and return its answer; up to MAX_ANSWER_BYTES.
+
+    Raises MQBrokerException for an answer that is not a success, AnswerTooLargeError, and as `invoke_sync` does.
+    """
+    refused = _refused_of(client)
+    try:
+        response = client.invoke_sync(address, request, timeout_ms)
+    except RemotingSendRequestException as error:
+        length = refused.pop(error.addr, 0)
+        if length <= MAX_ANSWER_BYTES:
+            raise
+        raise AnswerTooLargeError(f"it has {length:,} bytes; at most {MAX_ANSWER_BYTES:,} are read") from None
+    if response.code != response_code.SUCCESS:
+        raise MQBrokerException(response.code, response.remark, address)
+    return response

@@ -1,0 +1,1 @@
+"""The image of conf/docker, its compose files, and the cluster of conf/kubernetes."""

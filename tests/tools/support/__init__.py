@@ -1,0 +1,1 @@
+"""`rmqha support bundle`: secrets, sizes, hostile files, and a running cluster."""
