@@ -28,7 +28,7 @@ ALLOWED = {
     "aio": {"common", "client", "aio"},
     "tools": {"common", "native", "remoting", "acl", "client", "tools", "store"},
     "pipeline": {"common", "remoting", "acl", "client", "store", "pipeline"},
-    "testing": {"common", "remoting", "store", "namesrv", "broker", "client", "testing"},
+    "testing": {"common", "remoting", "store", "namesrv", "broker", "client", "aio", "testing"},
 }
 # For tools and pipeline, "store" means only its pure layouts and the modules that read files by them.
 PURE_STORE = ("rmqha.store.consume_queue_layout", "rmqha.store.index.index_layout",

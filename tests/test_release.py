@@ -115,7 +115,8 @@ def backend(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rmqha").mkdir()
     (tmp_path / "README.md").write_text(
-        "![a picture](docs/a.svg)\n\n[a `page`](docs/x.md#part), [the [inner] one](y.md), [out](https://example.org/z)\n"
+        "![a picture](docs/a.svg)\n\n"
+        "[a `page`](docs/x.md#part), [the [inner] one](y.md), [out](https://example.org/z)\n"
         "and [here](#part).\n\n```python\nmade[0](docs)\n```\n")
     return module
 

@@ -56,7 +56,7 @@ def _key(json_name: str) -> Any:
 
 @dataclass(frozen=True)
 class Context:
-    """How to reach a cluster. `namesrv`: "host:port", several separated by semicolons.
+    """The way to reach a cluster. `namesrv`: "host:port", several separated by semicolons.
 
     At most one of `secret_key`, `secret_key_env` (an environment variable) and `secret_key_command` (a command line
     whose output it is; run without a shell) is set, together with `access_key`. `tls_ca`, `tls_cert` and `tls_key` are

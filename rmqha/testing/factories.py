@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from rmqha.testing.process import RemoteRocketMQ, RocketMQProcess
     from rmqha.testing.transactions import Transactions
 
-_SERVERS = ("rocketmq", "rocketmq_ha", "rocketmq_proc", "rocketmq_noproc")
+_DEFAULT = "rocketmq"
+# An attribute of the functions of fixtures that are clusters
+_IS_CLUSTER = "is_rocketmq_cluster"
 
 
 class Clusters:
@@ -112,7 +114,6 @@ def rocketmq(topology: str | None = None, *, sync: bool | None = None, host: str
     chosen = {"topology": topology, "sync": sync, "host": host, "store_dir": store_dir, "config": config,
               "backend": backend}
 
-    @pytest.fixture(scope=_scope(scope))
     def rocketmq_fixture(request: pytest.FixtureRequest) -> Iterator[EmbeddedRocketMQ | RocketMQProcess]:
         """A clean RocketMQ in the test process, with built-in fault injection: an EmbeddedRocketMQ."""
         clusters: Clusters = request.getfixturevalue("rocketmq_clusters")
@@ -121,7 +122,8 @@ def rocketmq(topology: str | None = None, *, sync: bool | None = None, host: str
         yield mq
         mq.heal()
 
-    return rocketmq_fixture
+    setattr(rocketmq_fixture, _IS_CLUSTER, True)
+    return pytest.fixture(scope=_scope(scope))(rocketmq_fixture)
 
 
 def rocketmq_proc(topology: str | None = None, *, sync: bool | None = None, host: str | None = None,
@@ -131,7 +133,6 @@ def rocketmq_proc(topology: str | None = None, *, sync: bool | None = None, host
     chosen = {"topology": topology, "sync": sync, "host": host, "port": port, "store_dir": store_dir, "config": config,
               "backend": backend}
 
-    @pytest.fixture(scope="session")
     def rocketmq_proc_fixture(request: pytest.FixtureRequest) -> Iterator[RocketMQProcess]:
         """A RocketMQ in a separate process, shared by all tests: a RocketMQProcess."""
         with told_briefly():
@@ -141,13 +142,13 @@ def rocketmq_proc(topology: str | None = None, *, sync: bool | None = None, host
         yield mq
         mq.stop()
 
-    return rocketmq_proc_fixture
+    setattr(rocketmq_proc_fixture, _IS_CLUSTER, True)
+    return pytest.fixture(scope="session")(rocketmq_proc_fixture)
 
 
 def rocketmq_noproc(address: str | None = None) -> Any:
     """Return a fixture: an existing cluster at `address` (RemoteRocketMQ)."""
 
-    @pytest.fixture(scope="session")
     def rocketmq_noproc_fixture(request: pytest.FixtureRequest) -> Iterator[RemoteRocketMQ]:
         """An existing RocketMQ cluster: a RemoteRocketMQ."""
         from rmqha.testing.process import RemoteRocketMQ
@@ -158,19 +159,27 @@ def rocketmq_noproc(address: str | None = None) -> Any:
         yield mq
         mq.close()
 
-    return rocketmq_noproc_fixture
+    setattr(rocketmq_noproc_fixture, _IS_CLUSTER, True)
+    return pytest.fixture(scope="session")(rocketmq_noproc_fixture)
 
 
 def _server_of(request: pytest.FixtureRequest, on: str | None) -> Cluster:
-    """Return the cluster that a test uses: of the fixture `on`, else of the one of _SERVERS that the test requests,
-    else of `rocketmq`."""
-    requested = [on] if on is not None else [name for name in _SERVERS if name in request.fixturenames]
+    """Return the cluster that a test uses: of the fixture `on`, else of the one that the test requests, else of
+    `rocketmq`."""
+    requested = [on] if on is not None else _clusters_of(request.node)
     if len(requested) > 1:
         pytest.fail(f"the test uses several clusters, {' and '.join(requested)}; choose one with the argument `on` of "
                     f"a factory: {request.fixturename} = factories.{request.fixturename}(on={requested[0]!r})",
                     pytrace=False)
-    found: Cluster = request.getfixturevalue(requested[0] if requested else _SERVERS[0])
+    found: Cluster = request.getfixturevalue(requested[0] if requested else _DEFAULT)
     return found
+
+
+def _clusters_of(item: Any) -> list[str]:
+    """Return the names of the fixtures that a test (a pytest.Item) requests, itself or by other fixtures, and that are
+    clusters."""
+    definitions = item._fixtureinfo.name2fixturedefs
+    return [name for name, found in definitions.items() if found and hasattr(found[-1].func, _IS_CLUSTER)]
 
 
 def _heal(mq: Cluster) -> None:

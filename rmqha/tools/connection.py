@@ -6,12 +6,12 @@ With a context the requests are signed with its account, and use its TLS setting
 account in conf/tools.yml, like mqadmin's, if that file exists, and the TLS settings are the system properties.
 """
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.program import NAMESRV_ADDR_ENV
 from rmqha.tools.terminal import CannotAnswerError
 
@@ -30,8 +30,7 @@ _NAMED, _CHOSEN, _ACCOUNT = "rmqha.context.named", "rmqha.context.chosen", "rmqh
 
 @dataclass(frozen=True)
 class Account:
-    """What requests are signed with, and the TLS settings of connections; None: unsigned, and as the system
-    properties say."""
+    """The hook that signs requests (None: they are unsigned), and the TLS settings (None: the system properties)."""
 
     rpc_hook: "RPCHook | None" = None
     tls: "TlsSystemConfig | None" = None

@@ -135,17 +135,20 @@ def _width(char: str) -> int:
 
 def padded(text: str, width: int, right: bool = False) -> str:
     """Pad a text with blanks to a width on the terminal."""
+    if text.isascii():
+        return text.rjust(width) if right else text.ljust(width)
     blanks = " " * (width - display_width(text))
     return blanks + text if right else text + blanks
 
 
 def render_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right_aligned: Set[str]) -> str:
     """Return a table as text: headings, a line, rows; each column is as wide as its widest cell."""
-    widths = [max(display_width(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
-    lines = [headings, tuple("-" * width for width in widths), *rows]
-    return "\n".join(
-        "  ".join(padded(cell, width, heading in right_aligned)
-                  for cell, width, heading in zip(line, widths, headings)).rstrip() for line in lines)
+    columns = []
+    for heading, *cells in zip(headings, *rows):
+        width = max(map(display_width, (heading, *cells)))
+        is_right = heading in right_aligned
+        columns.append([padded(cell, width, is_right) for cell in (heading, "-" * width, *cells)])
+    return "\n".join(["  ".join(line).rstrip() for line in zip(*columns)])
 
 
 def put_facts(facts: Mapping[str, str]) -> None:

@@ -143,6 +143,8 @@ def test_browsing_stores_nothing_at_the_broker(sent):
     for query in (Query(TOPIC), Query(TOPIC, offset=9999), Query(TOPIC, offset=9999, backwards=True),
                   Query(TOPIC, time_ms=round(time.time() * 1000) + 10_000)):
         list(all_pages(Browser(admin), query))
+    with pytest.raises(QuestionError, match="has no message 9999"):
+        Browser(admin).whole(TOPIC, "java", 0, 9999)
     assert admin.fetch_broker_runtime_stats(address).table["commitLogMaxOffset"] == before
     answer = Browser(admin)._reader._asked(address, Query(TOPIC).header(0, 0, 1))
     assert answer is None, f"{request_code.GET_MESSAGE_HEADS} is known to the original"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.programs import CHROMIUM
+from tests.support.wait import at_least
 
 _ANSWER_S = 120
 _STEP_S = 0.05
@@ -157,7 +158,7 @@ class DevTools:
                     return value
             if time.monotonic() > deadline:
                 raise PageError(f"{what} did not appear on the page:\n{self.text('body')[:4000]}\n{self.complaints}")
-            time.sleep(_STEP_S)
+            at_least(_STEP_S)
 
     def click(self, text: str, within: str = "body") -> None:
         """Click the first visible button, link or summary with exactly this text, when it is there."""

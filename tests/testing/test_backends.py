@@ -3,6 +3,7 @@ import json
 import os
 import signal
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,6 +136,17 @@ def test_process_that_has_ended_is_an_error_and_not_a_wait(cluster_of_another):
     cluster_of_another.stop()
     with pytest.raises(EmbeddedError, match="is not started"):
         assert cluster_of_another.namesrv_addr
+
+
+@pytest.mark.java
+def test_jvms_end_with_the_process_that_started_them(release):
+    mq = RocketMQProcess(rocketmq_home=release(real_rocketmq.VERSION))
+    mq.start()
+    jvm, server = psutil.Process(mq.broker("broker-a").pid), psutil.Process(mq.pid)
+    assert jvm.name() == "java" and jvm.parent() == server
+    server.kill()
+    wait_until(lambda: not jvm.is_running(), what="the end of the JVM")
+    mq.stop()
 
 
 class Recorder:

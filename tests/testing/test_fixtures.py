@@ -249,6 +249,7 @@ def test_wrong_options_are_one_line_with_the_reason(project):
         unknown = factories.rocketmq(backend="jvm")
         no_home = factories.rocketmq(backend="java")
         topic_of_one = factories.rocketmq_topic(on="rocketmq")
+        two_masters = factories.rocketmq("2m")
 
         @pytest.mark.parametrize("name", ["unknown", "no_home"])
         def test_it(request, name):
@@ -259,9 +260,16 @@ def test_wrong_options_are_one_line_with_the_reason(project):
 
         def test_one_of_two(rocketmq, rocketmq_proc, topic_of_one):
             assert topic_of_one in rocketmq.admin.topics()
+
+        @pytest.fixture
+        def mine(two_masters):
+            return two_masters
+
+        def test_one_of_a_factory(mine, rocketmq_topic, rocketmq_transactions):
+            assert rocketmq_topic.mq is rocketmq_transactions.mq is mine and rocketmq_topic in mine.admin.topics()
         """)
     done = run_pytest(folder, "-q", RMQHA_ROCKETMQ_HOME="")
-    assert outcome(done) == "2 failed, 1 passed, 1 error", done.stdout
+    assert outcome(done) == "2 failed, 2 passed, 1 error", done.stdout
     for why in ("rocketmq_backend=jvm is not one of embedded, process, java",
                 "the backend java needs an unpacked Apache RocketMQ release: use --rocketmq-home=FOLDER",
                 "the test uses several clusters, rocketmq and rocketmq_proc; choose one"):

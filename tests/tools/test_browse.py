@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqha.common import sys_flags
 from rmqha.common.compression import get_compressor
-from rmqha.common.protocol import request_code, response_code
+from rmqha.common.protocol import message_heads, request_code, response_code
 from rmqha.common.sys_flags import CompressionType
 from rmqha.common.topics import TopicConfig
 from rmqha.common.util_all import current_time_millis
@@ -133,8 +133,9 @@ def send_all(servers: Servers, topic: str, made, step_ms: int = 1) -> None:
 
 @QUICK
 @given(SENDS, STEPS, st.booleans(), st.integers(1, 12), st.sets(st.sampled_from(list(FILTERS))), FALLBACKS,
-       st.sampled_from([0.0, 60.0]))
-def test_pages_are_all_wanted_messages_in_order(servers, made, step_ms, backwards, limit, filters, fallback, work_s):
+       st.sampled_from([0.0, 60.0]), st.sampled_from([1, 2, 10_000]))
+def test_pages_are_all_wanted_messages_in_order(servers, made, step_ms, backwards, limit, filters, fallback, work_s,
+                                                read_at_once):
     topic = servers.new_topic()
     send_all(servers, topic, made, step_ms)
     wanted = [order for order, message in servers.messages(topic).items()
@@ -144,12 +145,23 @@ def test_pages_are_all_wanted_messages_in_order(servers, made, step_ms, backward
     with servers.without_the_request(fallback), pytest.MonkeyPatch.context() as patched:
         # Without time, each page ends as soon as it has come further.
         patched.setattr(browse, "WORK_S", work_s)
+        patched.setattr(message_heads, "MAX_READ", read_at_once)
         pages = list(all_pages(Browser(servers.admin), query))
     assert orders(pages) == (wanted[::-1] if backwards else wanted)
     assert all(len(page.rows) <= limit and not page.errors for page in pages)
     if work_s and not filters and not fallback:
         assert len(pages) <= len(wanted) // limit + 1
     assert pages[-1].behind == 0 and bool(pages[-1].notes) is any(to[0] in fallback for to, *_ in made)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_messages_of_one_ms_are_in_the_order_of_the_log(servers, monkeypatch, backwards):
+    topic = servers.new_topic()
+    places = [("broker-a", 0), ("broker-a", 0), ("broker-a", 1), ("broker-a", 0), ("broker-a", 2), ("broker-a", 2)]
+    send_all(servers, topic, [(to, b"%d" % number, {}, None) for number, to in enumerate(places)], 100_000)
+    monkeypatch.setattr(message_heads, "MAX_READ", 1)
+    rows = Browser(servers.admin).browse(Query(topic, backwards=backwards)).rows
+    assert "".join(row.text for row in rows) == ("543210" if backwards else "012345")
 
 
 @QUICK
@@ -357,6 +369,7 @@ def test_whole_message(servers, fallback):
             assert found.body == body and found.properties == messages[number].properties
             assert (found.queue_offset, found.broker_name) == (number, "broker-b")
             assert same_fields(found, messages[number])
+        ends = [broker.store.get_max_phy_offset() for broker in servers.brokers.values()]
         for offset in (3, 1 << 40):
             with pytest.raises(QuestionError, match=f"broker-b:1 of topic '{topic}' has no message {offset}") as error:
                 browser.whole(topic, "broker-b", 1, offset)
@@ -367,6 +380,8 @@ def test_whole_message(servers, fallback):
         for name, queue_id in (("broker-c", 0), ("broker-a", 99)):
             with pytest.raises(QuestionError, match=f"topic '{topic}' has no queue {name}:{queue_id}"):
                 browser.whole(topic, name, queue_id, 0)
+        # A pull beyond the end would have stored an event.
+        assert ends == [broker.store.get_max_phy_offset() for broker in servers.brokers.values()]
 
 
 # Brokers that send whole messages only.
@@ -392,8 +407,8 @@ def test_broker_without_the_request_is_asked_for_it_once_in_ten_minutes(servers,
 @pytest.mark.parametrize("backwards", [False, True])
 def test_whole_messages_of_a_page_are_limited(servers, backwards, monkeypatch):
     topic = servers.new_topic()
-    for number in range(48):
-        servers.send(topic, ("broker-a", 0), b"%d" % number if 8 <= number < 40 else NOISE)
+    for number in range(64):
+        servers.send(topic, ("broker-a", 0), b"%d" % number if 24 <= number < 56 else NOISE)
     messages = list(servers.messages(topic))
     monkeypatch.setattr(browse, "MAX_PAGE_BYTES", 3 * MIB)
     monkeypatch.setattr(heads, "MAX_PULLED_BYTES", 2 * MIB)
@@ -401,6 +416,18 @@ def test_whole_messages_of_a_page_are_limited(servers, backwards, monkeypatch):
         pages = list(all_pages(Browser(servers.admin), Query(topic, "broker-a", 0, backwards=backwards)))
     assert orders(pages) == (messages[::-1] if backwards else messages)
     assert len(pages) > 2 and all(page.received_bytes < 3 * MIB + 2 * (2 * MIB + MIB + 1000) for page in pages)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_messages_that_a_broker_filters_are_found_once(servers, backwards):
+    topic = servers.new_topic()
+    for number in range(50):
+        servers.send(topic, ("broker-a", 0), b"%d" % number, {"TAGS": "ab"[number % 3 == 1]})
+    numbers = [number for number in range(50) if number % 3 != 1]
+    query = Query(topic, backwards=backwards, limit=7, filters=Filters(tags="a"))
+    with servers.without_the_request():
+        rows = [row for page in all_pages(Browser(servers.admin), query) for row in page.rows]
+    assert [int(row.text) for row in rows] == (numbers[::-1] if backwards else numbers)
 
 
 def test_expression_needs_property_filters_at_other_brokers(servers):
@@ -490,6 +517,31 @@ def test_broker_that_does_not_answer_is_missing_from_the_page(servers, monkeypat
             browser.browse(Query(topic))
     finally:
         admin.shutdown()
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_broker_that_fails_within_a_page_is_continued_later(servers, monkeypatch, backwards):
+    topic = servers.new_topic()
+    for number in range(30):
+        servers.send(topic, (NAMES[number % 2], 0), b"%d" % number)
+    messages = list(servers.messages(topic))
+    handlers = servers.brokers["broker-b"].controller.remoting_server.default_request_processor.processor._handlers
+    right, calls = handlers[request_code.GET_MESSAGE_HEADS], []
+
+    def sometimes(channel, request):
+        calls.append(request)
+        if len(calls) % 2 == 0:
+            return RemotingCommand.create_response_command(response_code.SYSTEM_BUSY, "busy")
+        return right(channel, request)
+    monkeypatch.setitem(handlers, request_code.GET_MESSAGE_HEADS, sometimes)
+    # A page takes several requests.
+    monkeypatch.setattr(message_heads, "MAX_READ", 2)
+    pages = list(all_pages(Browser(servers.admin), Query(topic, limit=8, backwards=backwards)))
+    assert sorted(orders(pages)) == messages
+    assert any(page.errors for page in pages) and not pages[-1].errors
+    for name in NAMES:
+        of_queue = [order for order in orders(pages) if order[1] == name]
+        assert of_queue == sorted(of_queue, reverse=backwards)
 
 
 def test_malformed_answers_are_errors_of_the_page(servers, monkeypatch):

@@ -122,7 +122,7 @@ def test_names_of_contexts_are_completed(file):
                     prog_name="rmqha")
         return [line.partition(",")[2] for line in found.output.splitlines() if line]
     assert completed("rmqha context use prod", at=3) == ["prod-a", "prod-b"]
-    assert completed("rmqha --context te", at=2) == ["test"]
+    assert completed("rmqha --context tes", at=2) == ["test"]
     file.write_text("{", "utf-8")
     assert completed("rmqha context use prod", at=3) == []
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rmqha.client.exception import MQBrokerException
 from rmqha.common.protocol import response_code
 from rmqha.remoting.addresses import parse_channel_remote_addr
-from rmqha.remoting.channel import Channel
+from rmqha.remoting.channel import HIGH_WATER_MARK, LOW_WATER_MARK, Channel
 from rmqha.remoting.exception import RemotingSendRequestException
 from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE, FrameDecoder, FrameError
 
@@ -54,8 +54,8 @@ class _LargeChannel(Channel):
     refused: dict[str, int]
 
     def __init__(self, connected: "socket.socket | TlsSocket", remote_address: tuple[str, int], io: "ChannelLoop",
-                 *marks: int) -> None:
-        super().__init__(connected, remote_address, io, *marks)
+                 high_water_mark: int = HIGH_WATER_MARK, low_water_mark: int = LOW_WATER_MARK) -> None:
+        super().__init__(connected, remote_address, io, high_water_mark, low_water_mark)
         self.decoder = _Decoder(self._note)
 
     def _note(self, length: int) -> None:
@@ -64,13 +64,21 @@ class _LargeChannel(Channel):
 
 def _refused_of(client: "RemotingClient") -> dict[str, int]:
     """Make the connections of a client accept larger frames; return the lengths of those that were refused."""
-    known = client.channel_class
-    if not issubclass(known, _LargeChannel):
-        known = client.channel_class = type("LargeChannel", (_LargeChannel,), {"__slots__": (), "refused": {}})
-        # those that are connected already
-        for channel in list(client.channel_tables.values()):
-            channel.decoder.max_frame_length = MAX_ANSWER_BYTES
-    return known.refused
+    known: dict[str, int] | None = getattr(client.channel_class, "refused", None)
+    if known is not None:
+        return known
+
+    class LargeChannel(_LargeChannel):
+        """The connections of this client."""
+
+        __slots__ = ()
+        refused: dict[str, int] = {}
+
+    client.channel_class = LargeChannel
+    # those that are connected already
+    for channel in list(client.channel_tables.values()):
+        channel.decoder.max_frame_length = MAX_ANSWER_BYTES
+    return LargeChannel.refused
 
 
 def ask_large(client: "RemotingClient", address: str, request: "RemotingCommand", timeout_ms: float

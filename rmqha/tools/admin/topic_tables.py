@@ -28,8 +28,9 @@ MAX_NAME = 1024
 
 _NUMBER = rb"-?(?:0|[1-9]\d{0,17})"
 _TEXT = rb'"([^"\\\x00-\x1f]*+)"'
+_DELETED = _TEXT.replace(b"(", b"").replace(b")", b"") + b":" + _NUMBER
 _HEAD = (rb'\{(?:"dataVersion":\{"counter":' + _NUMBER + rb'(?:,"stateVersion":' + _NUMBER + rb')?,"timestamp":'
-         + _NUMBER + rb'\},)?"topicConfigTable":\{')
+         + _NUMBER + rb'\},)?(?:"deletedTopics":\{' + _DELETED + b"(?:," + _DELETED + rb')*\},)?"topicConfigTable":\{')
 # The settings are two groups, because the name is between them. RocketMQ 5 adds attributes.
 _ENTRY = (_TEXT + rb':\{((?:"attributes":\{\},)?"order":(?:true|false),"perm":' + _NUMBER + rb',"readQueueNums":'
           + _NUMBER + rb',"topicFilterType":"(?:SINGLE_TAG|MULTI_TAG)"),"topicName":' + _TEXT

@@ -1,11 +1,11 @@
-"""Who may do what at the web console, decided before a request is served. It needs no library of the extra `console`.
+"""The access rules of the web console. They need no library of the extra `console`.
 
     Host     must be an IP address, localhost, or an allowed name. A page of another site whose name resolves to this
              host (DNS rebinding) sends its own name, and is refused
     GET      reads; needs the role `see`, unless everybody on this host may read
     POST     writes; needs its role, and a header that no form and no other site's page can send
 
-- `Role`: see < publish < administer. `Person`: who sends a request, by a token or an account.
+- `Role`: see < publish < administer. `Person`: the sender of a request, by a token or an account.
 - `SignIn`: accounts of a plain_acl.yml as people, and the sessions of those that have signed in.
 - `Access`: decides on a request by its method, path and headers.
 """
@@ -35,7 +35,7 @@ _MOST_FAILURES, _MOST_FAILURES_OF_ALL, _FAILURES_S = 5, 100, 60.0
 
 
 class Role(IntEnum):
-    """What a person may do; each role may do what those before it may."""
+    """The roles of people; each one may do what those before it may."""
 
     SEE = 1
     PUBLISH = 2
@@ -62,7 +62,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Person:
-    """Who sends a request. `name` is None for someone on this host who has not signed in.
+    """The sender of a request. `name` is None for someone on this host who has not signed in.
 
     `rules` are those of an account without admin rights: it may read and send only what they allow.
     """
@@ -166,7 +166,7 @@ class SignIn:
         try:
             self._read()
         except AclException:
-            # An editor may be writing it: what was read before stays, as at a broker.
+            # An editor may be writing it: the accounts that it had before stay, as at a broker.
             self._stamp = None
 
     def person(self, token: str) -> Person | None:
@@ -213,7 +213,7 @@ class Access:
         return self.token_for_reading or self.sign_in is not None
 
     def person(self, headers: Mapping[str, str]) -> Person | None:
-        """Return who sends a request with these headers; None if nobody may read without signing in."""
+        """Return the sender of a request with these headers; None if reading needs a sign-in."""
         token = bearer(headers)
         if token and hmac.compare_digest(token.encode(), self.token.encode()):
             return Person("token", self.role)

@@ -1,6 +1,6 @@
 """The web console as an ASGI application: the pages and the paths of the API, guarded by host name and sign-in.
 
-    browser --> Guard (access.py: who may) --> path --> reads.py, changes.py --> rmqha.tools.view, rmqha.tools.manage
+    browser --> Guard (access.py) --> path --> reads.py, changes.py --> rmqha.tools.view, rmqha.tools.manage
 
 - `create_app`: the guarded application.
 - `Guard`: refuses what `Access` refuses, and adds the security headers to each response.

@@ -23,7 +23,7 @@ _ROLES = ("see", "publish", "administer")
 @click.option("--token", envvar="RMQHA_CONSOLE_TOKEN", help="The token; by default a new one is generated and printed. "
               "Prefer $RMQHA_CONSOLE_TOKEN: all users of a host can see its command lines.")
 @click.option("--role", type=click.Choice(_ROLES), default="see", show_default=True,
-              help="What the token allows: to see; also to publish messages; also to change the cluster.")
+              help="The role of the token: to see; also to publish messages; also to change the cluster.")
 @click.option("--accounts", metavar="FILE", type=click.Path(dir_okay=False),
               help="A plain_acl.yml with whose accounts people sign in. An admin account may administer; the others "
                    "may read and publish what their permissions allow.")

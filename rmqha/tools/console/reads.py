@@ -56,8 +56,7 @@ class Api:
     def cluster(self) -> Json:
         """Return brokers, replication and totals, each with its latest values."""
         picture = self._source.picture()
-        answer = texts.overview(picture)
-        del answer["groups"]
+        answer = texts.cluster_json(picture)
         answer["error"] = self._source.poller.error
         history = self._source.history
         answer["lines"] = {

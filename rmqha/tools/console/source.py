@@ -1,4 +1,5 @@
 """`Source`: the data of all pages of the console, from the poller's pictures and from queries made on demand."""
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
@@ -14,6 +15,8 @@ from rmqha.tools.view.questions import Messages, QuestionError, Questions, ViewP
 from rmqha.tools.view.snapshot import Collector, History, Picture
 
 _FIRST_PICTURE_S = 5.0
+# So often the topics are asked for although nobody views them, so that the first viewer need not wait for them.
+_PREPARE_EVERY_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,16 @@ class Source:
         who = wanted.account
         self._collector = Collector(wanted.namesrv, timeout_ms, wanted.cluster, wanted.broker, who)
         self.history = History()
-        self.poller = ViewPoller(self._collector, self.history, wanted.interval_s)
+        self.poller = ViewPoller(self._collector, self.history, wanted.interval_s, self._prepare)
+        self._prepared_s = -_PREPARE_EVERY_S  # monotonic; of the poller's thread
         self._admin = DefaultMQAdminExt(wanted.namesrv, who.rpc_hook, timeout_ms, tls=who.tls)
         self.admin = ClusterAdmin(wanted.namesrv, timeout_ms, who.rpc_hook, who.tls)
         self.producer = DefaultMQProducer(PRODUCER_GROUP, wanted.namesrv, who.rpc_hook)
         self.producer.send_msg_timeout = max(1_000, timeout_ms)
         if who.tls is not None:
             self.producer.use_tls, self.producer.tls = True, who.tls
-        self.questions = Questions(self._admin)
+        self._tables_admin = ClusterAdmin(wanted.namesrv, timeout_ms, who.rpc_hook, who.tls)
+        self.questions = Questions(self._admin, self._tables_admin)
         self.messages = Messages(self.questions)
         self.browser = Browser(self._admin)
         self._stack = ExitStack()
@@ -59,6 +64,8 @@ class Source:
             # starts the client before several threads use it
             assert self._admin.instance
             stack.enter_context(self.admin)
+            stack.enter_context(self._tables_admin)
+            stack.callback(self.questions.shutdown)
             stack.enter_context(self.producer)
             stack.callback(self.poller.shutdown)
             self.poller.start()
@@ -68,12 +75,31 @@ class Source:
     def __exit__(self, *_exc: object) -> None:
         self._stack.close()
 
+    def _prepare(self, picture: Picture) -> None:
+        now_s = time.monotonic()
+        if now_s - self._prepared_s >= _PREPARE_EVERY_S:
+            self._prepared_s = now_s
+            self.questions.prepare(picture.snapshot)
+
     def picture(self) -> Picture:
         """Return the latest picture; raise QuestionError when the cluster has never answered."""
         latest = self.poller.latest or self.poller.wait_for_picture(_FIRST_PICTURE_S)
         if latest is None:
             raise QuestionError(self.poller.error or "the cluster has not answered yet")
         return latest
+
+    def picture_with_groups(self) -> Picture:
+        """Return the latest picture once the groups are known; raise QuestionError when they are not after a while."""
+        latest = self.picture()
+        if not latest.snapshot.groups_known:
+            latest = self.poller.wait_until(self._groups_are_known, _FIRST_PICTURE_S) or latest
+        if not latest.snapshot.groups_known:
+            raise QuestionError("the groups are not known yet: the brokers have not reported them so far. Try again in "
+                                "a few seconds")
+        return latest
+
+    def _groups_are_known(self) -> bool:
+        return self.poller.latest is not None and self.poller.latest.snapshot.groups_known
 
     def masters(self) -> list[Broker]:
         """Return the masters of the shown cluster. CannotAnswerError without any."""

@@ -23,7 +23,6 @@ from rmqha.common.protocol.admin_headers import (
     QueryConsumeTimeSpanRequestHeader,
 )
 from rmqha.common.protocol.client_bodies import ConsumerConnection, QueryConsumeTimeSpanBody, QueueTimeSpan
-from rmqha.common.protocol.table_bodies import ConsumeStatsList
 from rmqha.common.subscriptions import ConsumeType
 from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.exception import RemotingTimeoutException
@@ -33,7 +32,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, RefusedError
 from rmqha.tools.manage.masters import Outcomes, on_each
 from rmqha.tools.terminal import CannotAnswerError, counted
-from rmqha.tools.view.snapshot import GroupState, QueuePlace, group_states, is_system_group
+from rmqha.tools.view.progress import GroupState, Progress, QueuePlace, ask_progress, is_system_group, merged
 
 # The answer about all groups may take a busy broker seconds.
 LONG = 10
@@ -277,7 +276,7 @@ class _OnBroker:
     """One broker's answers about the wanted groups. `spans`: by group and topic."""
 
     configs: Configs
-    stats: ConsumeStatsList
+    progress: dict[str, Progress]
     connections: dict[str, ConsumerConnection]
     spans: dict[tuple[str, str], list[QueueTimeSpan]]
 
@@ -299,20 +298,19 @@ def _groups_on(admin: ClusterAdmin, broker: Broker, wanted: Callable[[str], bool
     deadline = time.monotonic() + 2 * long_ms(admin) / 1000
     configs = {name: config for name, config in groups_of(admin, broker).items() if wanted(name)}
     if not configs:
-        return _OnBroker({}, ConsumeStatsList(), {}, {})
-    stats = admin.fetch_consume_stats_in_broker(broker.address, False, long_ms(admin))
-    stats.consumeStatsList = [{name: each for name, each in one.items() if name in configs}
-                              for one in stats.consumeStatsList]
+        return _OnBroker({}, {}, {}, {})
+    progress = {name: each for name, each in ask(admin, broker, ask_progress, admin, broker.address,
+                                                 long_ms(admin)).items() if name in configs}
     names = sorted(configs)
     connections = {name: found for name, found in zip(names, _asked_all(
         admin, broker, ConsumerConnection, request_code.GET_CONSUMER_CONNECTION_LIST,
         [GetConsumerConnectionListRequestHeader(consumerGroup=name) for name in names], deadline))
         if found is not None and found.connectionSet}
-    late = _late_topics(group_states([stats]))[:_MAX_SPANS]
+    late = _late_topics(merged([progress]))[:_MAX_SPANS]
     spans = dict(zip(late, (list(body.consumeTimeSpanSet or ()) if body is not None else [] for body in _asked_all(
         admin, broker, QueryConsumeTimeSpanBody, request_code.QUERY_CONSUME_TIME_SPAN,
         [QueryConsumeTimeSpanRequestHeader(topic=topic, group=name) for name, topic in late], deadline))))
-    return _OnBroker(configs, stats, connections, spans)
+    return _OnBroker(configs, progress, connections, spans)
 
 
 def _late_topics(groups: Iterable[GroupState]) -> list[tuple[str, str]]:
@@ -366,7 +364,7 @@ def _pipelined(admin: ClusterAdmin, address: str, requests: Sequence[RemotingCom
 
 def _rows(told: Mapping[Broker, _OnBroker]) -> tuple[GroupRow, ...]:
     now_ms = round(time.time() * 1000)
-    states = {each.name: each for each in group_states([one.stats for one in told.values()])}
+    states = {each.name: each for each in merged(one.progress for one in told.values())}
     names = sorted({name for one in told.values() for name in one.configs})
     spans: dict[str, list[QueueTimeSpan]] = {}
     for one in told.values():

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def brokers_of(admin: ClusterAdmin, cluster: str | None = None, broker: str | None = None) -> list[Broker]:
     """Return the brokers of one cluster, or of the broker name or address `broker`, masters first.
 
-    CannotAnswerError when there are none, or several clusters and neither is given.
+    CannotAnswerError without any, and for several clusters if neither is given.
     """
     found = chosen(admin.brokers(), cluster, broker)
     clusters = sorted({each.cluster for each in found})
@@ -51,7 +51,7 @@ class Outcomes(Generic[T]):
     errors: dict[Broker, CannotAnswerError] = field(default_factory=dict)
 
     def needed(self) -> dict[Broker, T]:
-        """Return the answers; raise an error of the first broker when there are none."""
+        """Return the answers; raise the error of the first broker if no broker has answered."""
         if not self.values and self.errors:
             raise next(iter(self.errors.values()))
         return self.values

@@ -22,10 +22,10 @@ from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.namespace_util import NAMESPACE_ORDER_TOPIC_CONFIG
 from rmqha.common.protocol.table_bodies import BrokerStatsItem
-from rmqha.common.sys_flags import TopicFilterType
 from rmqha.common.texts import real
 from rmqha.common.topics import TopicConfig
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, RefusedError
+from rmqha.tools.admin.topic_tables import Settings, Topics, ask_topics
 from rmqha.tools.manage.masters import Outcomes, masters, on_each
 from rmqha.tools.terminal import CannotAnswerError, WorkFailedError
 
@@ -44,7 +44,7 @@ _NO_STATS = "not exist"  # in a broker's error about a counter that has counted 
 # ---- listing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TopicRow:
     """A topic over all brokers; `kind` is user, system, retry or dead letter. Queues are of all brokers together."""
 
@@ -57,24 +57,43 @@ class TopicRow:
     order: bool
 
 
-def topic_row(name: str, configs: Iterable[tuple[str, TopicConfig]], own: set[str]) -> TopicRow:
-    """Return the row of a topic with these settings by broker name; `own` as in `topic_kind`."""
-    configs = list(configs)
-    perms = {perm_text(config.perm) for _broker, config in configs}
-    return TopicRow(name, topic_kind(name, own), tuple(sorted({broker for broker, _config in configs})),
-                    sum(config.readQueueNums for _broker, config in configs),
-                    sum(config.writeQueueNums for _broker, config in configs), " ".join(sorted(perms)),
-                    any(config.order for _broker, config in configs))
+class RowMaker:
+    """Makes rows. There may be 100,000, of which most have the same settings: these are merged only once.
+
+    `own`: the names of brokers and clusters, which have topics of the same name.
+    """
+
+    def __init__(self, own: set[str]) -> None:
+        self._own = own | {f"{each}_{mix_all.REPLY_TOPIC_POSTFIX}" for each in own}
+        self._merged: dict[tuple[tuple[str, Settings], ...], tuple[tuple[str, ...], int, int, str, bool]] = {}
+
+    def kind(self, name: str) -> str:
+        """Return the kind of a topic."""
+        if name.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
+            return RETRY
+        if name.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX):
+            return DEAD_LETTER
+        return SYSTEM if name in self._own or topics.is_system_topic(name) else USER
+
+    def row(self, name: str, tables: Iterable[tuple[str, Mapping[str, Settings]]]) -> TopicRow:
+        """Return the row of a topic, from the topics of each broker by its name."""
+        settings = tuple((broker, table[name]) for broker, table in tables if name in table)
+        merged = self._merged.get(settings)
+        if merged is None:
+            merged = self._merged[settings] = _merged(settings)
+        return TopicRow(name, self.kind(name), *merged)
+
+
+def _merged(settings: Iterable[tuple[str, Settings]]) -> tuple[tuple[str, ...], int, int, str, bool]:
+    brokers, configs = zip(*settings)
+    return (tuple(sorted(set(brokers))), sum(config.read_queues for config in configs),
+            sum(config.write_queues for config in configs),
+            " ".join(sorted({perm_text(config.perm) for config in configs})), any(config.order for config in configs))
 
 
 def topic_kind(name: str, own: set[str]) -> str:
-    """Return the kind of a topic; `own` are the names of brokers and clusters, which have topics of the same name."""
-    if name.startswith(mix_all.RETRY_GROUP_TOPIC_PREFIX):
-        return RETRY
-    if name.startswith(mix_all.DLQ_GROUP_TOPIC_PREFIX):
-        return DEAD_LETTER
-    is_own = name in own or any(name == f"{each}_{mix_all.REPLY_TOPIC_POSTFIX}" for each in own)
-    return SYSTEM if is_own or topics.is_system_topic(name) else USER
+    """Return the kind of a topic; `own` as in `RowMaker`."""
+    return RowMaker(own).kind(name)
 
 
 def perm_text(perm: int) -> str:
@@ -83,7 +102,7 @@ def perm_text(perm: int) -> str:
 
 
 def own_names(brokers: Iterable[Broker]) -> set[str]:
-    """Return the names of brokers and clusters, for `topic_kind`."""
+    """Return the names of brokers and clusters, for `RowMaker`."""
     return {name for broker in brokers for name in (broker.name, broker.cluster)}
 
 
@@ -100,7 +119,7 @@ class Listing:
     """Topics by name, and the brokers' tables that they are from."""
 
     rows: list[TopicRow]
-    outcomes: Outcomes[dict[str, TopicConfig]]
+    outcomes: Outcomes[Topics]
 
 
 def on_all(admin: ClusterAdmin, brokers: Iterable[Broker], ask: Callable[[Broker], T]) -> Outcomes[T]:
@@ -114,24 +133,25 @@ def on_all(admin: ClusterAdmin, brokers: Iterable[Broker], ask: Callable[[Broker
 def list_topics(admin: ClusterAdmin, brokers: list[Broker], pattern: str | None = None,
                 kinds: Iterable[str] = (USER,)) -> Listing:
     """Return the topics of some kinds whose names match a glob. An error of the first broker when none answers."""
-    outcomes = on_all(admin, brokers, lambda broker: configs_on(admin, broker))
-    own, wanted, matches = own_names(brokers), set(kinds), matcher(pattern)
-    tables = outcomes.needed()
-    names = sorted(name for name in set().union(*tables.values()) if matches(name) and topic_kind(name, own) in wanted)
+    outcomes = on_all(admin, brokers, lambda broker: settings_on(admin, broker))
+    maker, wanted, matches = RowMaker(own_names(brokers)), set(kinds), matcher(pattern)
+    tables = [(broker.name, table) for broker, table in outcomes.needed().items()]
     ordered = ordered_topics(admin)
-    rows = [topic_row(name, [(broker.name, table[name]) for broker, table in tables.items() if name in table], own)
-            for name in names]
-    return Listing([replace(row, order=True) if row.name in ordered else row for row in rows], outcomes)
+    rows = [maker.row(name, tables) for name in sorted(set().union(*(table for _broker, table in tables)))
+            if matches(name)]
+    return Listing([replace(row, order=True) if row.name in ordered else row for row in rows if row.kind in wanted],
+                   outcomes)
+
+
+def settings_on(admin: ClusterAdmin, broker: Broker) -> Topics:
+    """Return the settings of all topics of a broker by name."""
+    told = admin.asked(f"broker {broker.address}", ask_topics, admin, broker.address, admin.timeout_millis)
+    return told.topics or {}
 
 
 def configs_on(admin: ClusterAdmin, broker: Broker) -> dict[str, TopicConfig]:
     """Return all topics of a broker by name."""
-    table = admin.asked(f"broker {broker.address}", admin.api.get_all_topic_config, broker.address,
-                        admin.timeout_millis).topicConfigTable or {}
-    for name, config in table.items():
-        config.topicName = name
-        config.topicFilterType = config.topicFilterType or TopicFilterType.SINGLE_TAG  # None: an unknown type
-    return table
+    return {name: settings.config(name) for name, settings in settings_on(admin, broker).items()}
 
 
 # ---- queues
@@ -197,7 +217,7 @@ def count_messages(admin: ClusterAdmin, listing: Listing) -> tuple[dict[str, Mes
     """Return the messages of each listed topic by name. Each broker is asked once per topic, until it fails once."""
     def ask(broker: Broker) -> dict[str, list[QueueBounds]]:
         table = listing.outcomes.values[broker]
-        return {row.name: queues_on(admin, broker, row.name, table[row.name]) or []
+        return {row.name: queues_on(admin, broker, row.name, table[row.name].config(row.name)) or []
                 for row in listing.rows if row.name in table}
     outcomes = on_all(admin, listing.outcomes.values, ask)
     queues: dict[str, list[QueueBounds]] = {row.name: [] for row in listing.rows}
@@ -252,7 +272,7 @@ NEW_TOPIC = TopicConfig(readQueueNums=DEFAULT_QUEUES, writeQueueNums=DEFAULT_QUE
 
 
 def check_name(name: str, own: set[str]) -> None:
-    """Raise CannotAnswerError for a name that no topic of a user can have; `own` as in `topic_kind`."""
+    """Raise CannotAnswerError for a name that no topic of a user can have; `own` as in `RowMaker`."""
     if topics.check_topic(name) is not None:
         raise CannotAnswerError(f"{name[:200]!r} is not a valid topic name: use 1 to {topics.TOPIC_MAX_LENGTH} of the "
                                 "characters a-z A-Z 0-9 - _ % |")

@@ -189,9 +189,9 @@ class _Pulling:
         told = self._told
         told.examined += count
         told.nextOffset = next_offset
-        # If the broker filters, later messages may have been refused; their times are unknown.
-        is_known = last is not None and (not self._is_filtered_there or len(self._heads) >= self._header.count)
-        told.lastTimestamp = layout.decode_header(last).store_timestamp if last is not None and is_known else -1
+        # If the broker filters, this is the last one that it has sent: it may have refused later ones.
+        if last is not None:
+            told.lastTimestamp = layout.decode_header(last).store_timestamp
 
     def _pull(self, offset: int, count: int) -> _Pulled:
         header = self._header

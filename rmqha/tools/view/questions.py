@@ -3,16 +3,16 @@
     ViewPoller --collect--> name servers, brokers
                --Picture--> latest, History <--read-- terminal, web page
 
-- `Questions`: a broker's topics, a topic's queues, a group's clients; queried only when they are viewed. Each answer is
-  kept for a moment, so that ten viewers of one topic cost the brokers as much as one.
+- `Questions`: a broker's topics, a topic's queues, a group's clients. Each answer is kept for a moment, so that ten
+  viewers of one topic cost the brokers as much as one; see `Answers`.
 - `Messages`: messages by id and by key, and their state in each group. `body_view`: a body in displayable form.
 """
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from rmqha.client.exception import CLIENT_ERRORS, MQBrokerException, MQClientException
 from rmqha.client.trace import TraceView
@@ -29,15 +29,20 @@ from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_track import message_track_detail
 from rmqha.tools.command.message_print import message_fields
 from rmqha.tools.manage.topics import TopicRow as TopicRow
-from rmqha.tools.manage.topics import topic_row
+from rmqha.tools.replication.ask import in_parallel
 from rmqha.tools.terminal import CannotAnswerError
-from rmqha.tools.view.snapshot import Collector, History, Picture, Snapshot, picture, rate
+from rmqha.tools.view.answers import Answers
+from rmqha.tools.view.group_poll import LONG
+from rmqha.tools.view.snapshot import Collector, History, Picture, Snapshot, broker_rates, picture, rate
+from rmqha.tools.view.topic_lists import TopicListing, TopicLists, TopicTable, TopicTables
 
 log = logging.getLogger("RocketmqTools")
 
 T = TypeVar("T")
 
 TOPICS_TTL_S = 5.0
+# So much longer an older table is shown, while a newer one is on its way, or its broker does not answer.
+TOPICS_STALE_S = 60.0
 QUEUES_TTL_S = 1.0
 CLIENTS_TTL_S = 3.0
 _MAX_ANSWERS = 200
@@ -99,44 +104,64 @@ class GroupClients:
     subscriptions: tuple[tuple[str, str], ...] = ()
 
 
-class Answers:
-    """A cache of recent answers by question; at most `_MAX_ANSWERS`. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._kept: dict[object, tuple[float, object]] = {}  # (until, monotonic; answer); guarded by _lock
-        self._lock = threading.Lock()
-
-    def get(self, question: object, ttl_s: float, ask: Callable[[], T]) -> T:
-        """Return the cached answer, or call `ask`; several threads may ask the same at once."""
-        with self._lock:
-            until, answer = self._kept.get(question, (0.0, None))
-            if time.monotonic() < until:
-                return cast(T, answer)
-        new = ask()
-        with self._lock:
-            self._kept.pop(question, None)
-            self._kept[question] = (time.monotonic() + ttl_s, new)
-            while len(self._kept) > _MAX_ANSWERS:
-                del self._kept[next(iter(self._kept))]
-        return new
-
-    def forget(self) -> None:
-        """Clear the cache, after a change."""
-        with self._lock:
-            self._kept.clear()
-
-
 class Questions:
-    """Questions to the brokers of a snapshot; QuestionError for what they can't answer."""
+    """Questions to the brokers of a snapshot; QuestionError for what they can't answer.
 
-    def __init__(self, admin: DefaultMQAdminExt) -> None:
+    `tables_admin`: a client of its own for the tables of topics, which may have many MiB: other answers need not wait
+    for them, and its connections are not closed because another answer is late. `shutdown` ends the threads.
+    """
+
+    def __init__(self, admin: DefaultMQAdminExt, tables_admin: DefaultMQAdminExt | None = None) -> None:
         self.admin = admin
         self.answers = Answers()
+        self._tables = TopicTables(tables_admin or admin, LONG * admin.timeout_millis)
+        self._lists = TopicLists()
         self._ends: dict[str, tuple[float, dict[MessageQueue, int]]] = {}  # by topic: monotonic, ends; see _queue_rows
 
-    def topics(self, now: Snapshot, address: str | None = None) -> list[TopicRow]:
+    def shutdown(self) -> None:
+        """End the threads."""
+        self.answers.shutdown()
+
+    def topics(self, now: Snapshot, address: str | None = None) -> Sequence[TopicRow]:
         """Return all topics of the masters that answer, or those of one broker; sorted by name."""
-        return self.answers.get(("topics", address), TOPICS_TTL_S, lambda: asked(lambda: self._topics(now, address)))
+        return self.topic_listing(now, address).rows
+
+    def topic_listing(self, now: Snapshot, address: str | None = None) -> TopicListing:
+        """Return all topics of the masters that answer, or those of one broker."""
+        brokers = [broker for broker in now.brokers
+                   if not broker.error and (broker.address == address if address else broker.is_master)]
+        if not address:
+            self._tables.keep({broker.address for broker in now.brokers})
+        missing = [broker.address for broker in brokers if not self.answers.has(("topics", broker.address))]
+        if len(missing) > 1:
+            told = in_parallel(self._table_or_error, missing, 2 * LONG * self.admin.timeout_millis, lambda address: (
+                QuestionError(f"broker {address} did not report its topics in time")))
+            for error in told.values():
+                if error is not None:
+                    raise error
+        return self._lists.listing([(broker.name, self.topic_table(broker.address)) for broker in brokers],
+                                   {broker.name for broker in now.brokers} | {broker.cluster for broker in now.brokers})
+
+    def prepare(self, now: Snapshot) -> None:
+        """Ask for the topics of all masters on another thread, so that they are there when somebody wants them."""
+        def ask() -> None:
+            try:
+                self.topic_listing(now)
+            except QuestionError as error:  # the viewer who wants them will see it
+                log.info("the topics are not known: %s", error.message)
+        self.answers.later(ask)
+
+    def topic_table(self, address: str) -> TopicTable:
+        """Return the topics of one broker."""
+        return self.answers.get(("topics", address), TOPICS_TTL_S, lambda: asked(lambda: self._tables.ask(address)),
+                                TOPICS_STALE_S)
+
+    def _table_or_error(self, address: str) -> Exception | None:
+        try:
+            self.topic_table(address)
+        except Exception as error:  # raised by the caller's thread
+            return error
+        return None
 
     def topic(self, name: str) -> TopicDetail:
         """Return one topic's queues."""
@@ -145,16 +170,6 @@ class Questions:
     def clients(self, now: Snapshot, group: str) -> GroupClients:
         """Return the clients of a group, from all masters that answer."""
         return self.answers.get(("clients", group), CLIENTS_TTL_S, lambda: asked(lambda: self._clients(now, group)))
-
-    def _topics(self, now: Snapshot, address: str | None) -> list[TopicRow]:
-        found: dict[str, list[Any]] = {}
-        own = {broker.name for broker in now.brokers} | {broker.cluster for broker in now.brokers}
-        for broker in now.brokers:
-            if not broker.error and (broker.address == address if address else broker.is_master):
-                table = self.admin.api.get_all_topic_config(broker.address, self.admin.timeout_millis)
-                for name, config in (table.topicConfigTable or {}).items():
-                    found.setdefault(name, []).append((broker.name, config))
-        return [topic_row(name, configs, own) for name, configs in sorted(found.items())]
 
     def _topic(self, name: str) -> TopicDetail:
         stats = self.admin.examine_topic_stats(name).offsetTable
@@ -373,10 +388,12 @@ MIN_INTERVAL_S = 1.0
 class ViewPoller(ServiceThread):
     """Polls the cluster every `interval_s`, at least 1 s, so that short refresh intervals do not load the brokers."""
 
-    def __init__(self, collector: Collector, history: History, interval_s: float) -> None:
+    def __init__(self, collector: Collector, history: History, interval_s: float,
+                 on_picture: Callable[[Picture], None] = lambda _picture: None) -> None:
         super().__init__()
         self.daemon = True
         self.join_time_ms = 2_000
+        self._on_picture = on_picture  # called for each picture, on the service's thread
         self.history = history
         self.interval_s = max(MIN_INTERVAL_S, interval_s)
         self.paused = False  # written under _changed
@@ -411,15 +428,19 @@ class ViewPoller(ServiceThread):
             self._changed.notify_all()
 
     def _publish(self, now: Snapshot) -> None:
-        before = self._before
+        before, latest = self._before, self.latest
         if before is not None and before.groups_at_s != now.groups_at_s:
             self._groups_before = before
-        made = picture(now, before, self._groups_before)
+        if latest is not None and before is not None and before.groups_at_s == now.groups_at_s:
+            made = Picture(now, broker_rates(before, now), latest.groups)
+        else:
+            made = picture(now, before, self._groups_before)
         with self._changed:
             if self.paused and self.latest is not None:
                 return  # paused while this picture was being made
             self.history.add(made)
             self._before, self.latest = now, made
+        self._on_picture(made)
 
     def pause(self, paused: bool) -> None:
         """Pause on the latest picture, or continue. While paused no new picture appears."""

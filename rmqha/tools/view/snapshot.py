@@ -4,30 +4,35 @@
   bytes of the commit log; times that end in `_ms` are ms since 1970 by this host's clock; `at_s` is monotonic. An
   unreported value becomes None, or -1 for a counter.
 - `Collector`: queries the name servers and brokers. In each round it sends two requests to each broker (runtime table,
-  replication), every 5 s two to each name server and one to each master (all groups), and every minute
-  one for each broker's settings. It does not ask a broker that gave no answer again for 3 s.
+  replication), every 5 s two to each name server and one to each master (all groups; less often if that takes long, see
+  `GroupPoll`), and every minute one for each broker's settings. It does not ask a broker that gave no answer again for
+  3 s.
 - `picture`, `seconds_to_go`: rates and growth from two snapshots, and the time to consume a backlog; pure functions.
 - `History`: the values of the last minutes, for sparklines and charts, in bounded memory.
 """
+import math
 import threading
 import time
-from collections import deque
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self
 
-from rmqha.common.mix_all import is_sys_consumer_group
-from rmqha.common.protocol.table_bodies import ConsumeStats, ConsumeStatsList
 from rmqha.common.texts import real, whole
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, chosen
-from rmqha.tools.admin.default_mq_admin_ext import SYSTEM_GROUPS
 from rmqha.tools.check_base import Status
 from rmqha.tools.connection import NO_ACCOUNT, Account
-from rmqha.tools.replication.ask import Look, Told, ask_all, in_parallel
+from rmqha.tools.replication.ask import Look, Told, ask_all
 from rmqha.tools.replication.judgement import Case, log_problems, name_of
 from rmqha.tools.replication.reader import PATIENCE_S, Group, NameServers, ask_name_servers, told_slave, view_of
 from rmqha.tools.replication.views import BrokerView, Fault, MasterView, SlaveView
 from rmqha.tools.terminal import CannotAnswerError
+from rmqha.tools.view.group_poll import GroupPoll
+from rmqha.tools.view.progress import GroupState as GroupState
+from rmqha.tools.view.progress import QueuePlace as QueuePlace
+from rmqha.tools.view.progress import group_states as group_states
+from rmqha.tools.view.progress import is_system_group as is_system_group
 
 _FILE_SIZE = 1 << 30
 
@@ -83,62 +88,9 @@ class BrokerState(BrokerView):
 
 
 @dataclass(frozen=True)
-class QueuePlace:
-    """A group in one queue; `consumed_ms` is the store time of the last consumed message, 0 for none."""
-
-    topic: str
-    broker: str
-    queue_id: int
-    end: int
-    offset: int
-    consumed_ms: int
-
-    @property
-    def behind(self) -> int:
-        """The number of unread messages."""
-        return max(0, self.end - self.offset)
-
-
-@dataclass(frozen=True)
-class GroupState:
-    """The progress of a group in all queues of its topics. `tps` are messages per second, as counted by the brokers."""
-
-    name: str
-    places: tuple[QueuePlace, ...] = ()
-    tps: float = 0.0
-
-    @property
-    def behind(self) -> int:
-        """The number of unread messages."""
-        return sum(place.behind for place in self.places)
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics, sorted."""
-        return tuple(sorted({place.topic for place in self.places}))
-
-    @property
-    def consumed(self) -> int:
-        """The sum of its offsets: its growth is the rate of the group."""
-        return sum(place.offset for place in self.places)
-
-    @property
-    def ends(self) -> int:
-        """The sum of the ends of its queues: its growth is the rate of writes to its topics."""
-        return sum(place.end for place in self.places)
-
-    def delay_ms(self, now_ms: int) -> int | None:
-        """Return the age of the last consumed message in the latest queue; 0 if nothing is unread, None if unknown."""
-        late = [place for place in self.places if place.behind]
-        times = [place.consumed_ms for place in late if place.consumed_ms > 0]
-        if not late:
-            return 0
-        return max(0, now_ms - min(times)) if times else None
-
-
-@dataclass(frozen=True)
 class Snapshot:
-    """The state at one moment. `groups_at_s` is when the groups were asked, which is not done in each round."""
+    """The state at one moment. `groups_at_s` is when the groups were asked, which is not done in each round; 0 before.
+    """
 
     at_ms: int
     at_s: float
@@ -158,9 +110,23 @@ class Snapshot:
         """The brokers by address."""
         return {broker.address: broker for broker in self.brokers}
 
+    @property
+    def groups_known(self) -> bool:
+        """False until the groups have been asked for the first time."""
+        return self.groups_at_s > 0
+
+    @cached_property
+    def behind(self) -> int:
+        """The number of unread messages of all groups."""
+        return sum(group.behind for group in self.groups)
+
+    @cached_property
+    def _groups_by_name(self) -> dict[str, GroupState]:
+        return {group.name: group for group in self.groups}
+
     def group(self, name: str) -> GroupState | None:
         """Return the group of a name, or None."""
-        return next((group for group in self.groups if group.name == name), None)
+        return self._groups_by_name.get(name)
 
 
 def broker_state(told: Told) -> BrokerState:
@@ -213,28 +179,6 @@ def at_one_moment(view: MasterView) -> MasterView:
     return view
 
 
-def group_states(answers: list[ConsumeStatsList]) -> tuple[GroupState, ...]:
-    """Return the groups of all asked brokers, sorted by name; system groups only if they consume."""
-    found: dict[str, list[ConsumeStats]] = {}
-    for answer in answers:
-        for each in answer.consumeStatsList:
-            for group, stats in each.items():
-                found.setdefault(group, []).extend(stats)
-    return tuple(GroupState(group, _places(stats), sum(real(one.consumeTps) or 0.0 for one in stats))
-                 for group, stats in sorted(found.items()) if stats or not is_system_group(group))
-
-
-def is_system_group(name: str) -> bool:
-    """Return whether a group belongs to the brokers themselves or to tools."""
-    return name in SYSTEM_GROUPS or is_sys_consumer_group(name)
-
-
-def _places(stats: list[ConsumeStats]) -> tuple[QueuePlace, ...]:
-    places = [QueuePlace(queue.topic, queue.brokerName, queue.queueId, place.brokerOffset, place.consumerOffset,
-                         place.lastTimestamp) for one in stats for queue, place in one.offsetTable.items()]
-    return tuple(sorted(places, key=lambda each: (each.topic, each.broker, each.queue_id)))
-
-
 def _count(text: str | None, default: int = 0) -> int:
     return whole(text, default, least=0)
 
@@ -245,7 +189,6 @@ def _ratio(text: str | None) -> float | None:
 
 
 NAMES_EVERY_S = 5.0
-GROUPS_EVERY_S = 5.0
 CONFIG_EVERY_S = 60.0
 RETRY_S = 3.0
 _SETTLING = "LOOKING"
@@ -273,22 +216,22 @@ class Collector:
         self._asked_s: dict[Broker, float] = {}
         self._config_s: dict[Broker, float] = {}
         self._looks: list[tuple[float, Look]] = []
-        self._groups: tuple[GroupState, ...] = ()
-        self._groups_at_s = -GROUPS_EVERY_S
-        self._groups_errors: tuple[str, ...] = ()
+        self._group_poll = GroupPoll(namesrv, timeout_ms, account)
         self._settled = True
 
     def __enter__(self) -> Self:
         self._admin.__enter__()
+        self._group_poll.__enter__()
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        self._group_poll.__exit__()
         self._admin.__exit__()
 
     def collect(self, ask_groups: bool = False) -> Snapshot:
         """Poll the cluster; takes at most about 4 times the time-out when many servers are silent.
 
-        `ask_groups`: ask the groups even if they are not due yet.
+        `ask_groups`: ask the groups even if they are not due yet, and wait for them.
         """
         begin = time.monotonic()
         self._list_brokers(begin)
@@ -296,13 +239,12 @@ class Collector:
         look = self._look(look_at_s)
         self._settled = True
         replication = tuple(at_one_moment(view_of(group, self._judge, _nobody_tells)) for group in self._by_name())
-        if ask_groups or time.monotonic() - self._groups_at_s >= GROUPS_EVERY_S:
-            self._ask_groups(look)
+        groups = self._group_poll.poll(self._asked_for_groups(look), ask_groups)
         return Snapshot(
             at_ms=round(time.time() * 1000), at_s=look_at_s,
             name_servers=tuple((address, self._names.errors.get(address, "")) for address in self._addresses()),
             brokers=tuple(broker_state(look[each]) for each in self._brokers), replication=replication,
-            groups=self._groups, groups_at_s=self._groups_at_s, groups_errors=self._groups_errors,
+            groups=groups.groups, groups_at_s=groups.at_s, groups_errors=groups.errors,
             faults=self._faults(), took_s=time.monotonic() - begin, settled=self._settled)
 
     # ---- the known brokers
@@ -371,25 +313,13 @@ class Collector:
 
     # ---- the groups
 
-    def _ask_groups(self, look: Look) -> None:
-        """Ask for all groups of each broker name, at its master or else at a slave."""
+    def _asked_for_groups(self, look: Look) -> list[str]:
+        """Return the address that is asked for all groups of each broker name: its master's, or else a slave's."""
         chosen_of: dict[tuple[str, str], str] = {}
         for each in sorted(self._brokers, key=lambda broker: broker.broker_id):
             if look[each].answered:
                 chosen_of.setdefault((each.cluster, each.name), each.address)
-        self._groups_at_s = time.monotonic()
-        if not chosen_of:
-            return
-        answers = in_parallel(self._groups_of, list(chosen_of.values()), self._admin.timeout_millis, lambda address: (
-            f"broker {address} did not report its groups within {self._admin.timeout_millis / 1000:g} s"))
-        self._groups = group_states([each for each in answers.values() if not isinstance(each, str)])
-        self._groups_errors = tuple(each for each in answers.values() if isinstance(each, str))
-
-    def _groups_of(self, address: str) -> ConsumeStatsList | str:
-        try:
-            return self._admin.fetch_consume_stats_in_broker(address, False, self._admin.timeout_millis)
-        except CannotAnswerError as error:
-            return error.message
+        return list(chosen_of.values())
 
 
 def _nobody_tells(_ha_address: str, _master: Told) -> str | None:
@@ -548,6 +478,40 @@ Key = tuple[str, str]  # (kind, address or group)
 _COARSE_MS, _COARSE_POINTS = 60_000, 360
 
 
+class _Line:
+    """The last values of a series with their times, oldest first, in 16 bytes each: a ring of two arrays."""
+
+    __slots__ = ("_begin", "_most", "_times", "_values")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._times, self._values = array("q"), array("d")  # NaN: unknown
+        self._begin = 0  # of the ring, once it is full
+
+    def append(self, at_ms: int, value: float | None) -> None:
+        """Add a value, and remove the oldest if there are too many."""
+        number = math.nan if value is None else float(value)
+        if len(self._times) < self._most:
+            self._times.append(at_ms)
+            self._values.append(number)
+            return
+        self._times[self._begin], self._values[self._begin] = at_ms, number
+        self._begin = (self._begin + 1) % self._most
+
+    @property
+    def last_ms(self) -> int:
+        """The time of the last value."""
+        return self._times[self._begin - 1]
+
+    def points(self, last: int | None = None) -> list[Point]:
+        """Return all values, or the last ones."""
+        count = len(self._times)
+        first = 0 if last is None else max(0, count - last)
+        places = [(self._begin + number) % count for number in range(first, count)]
+        return [(self._times[each], None if math.isnan(self._values[each]) else self._values[each])
+                for each in places]
+
+
 class History:
     """Values of the last minutes: at most `points` per series and `series` of these. A new series replaces the one that
     has been silent for longest, so that groups that come and go don't fill the memory.
@@ -558,19 +522,19 @@ class History:
     def __init__(self, points: int = 900, series: int = 2_000) -> None:
         self.points = points
         self.series = series
-        self._coarse: dict[Key, deque[Point]] = {}  # guarded by _lock
+        self._coarse: dict[Key, _Line] = {}  # guarded by _lock
         # In the order of their last points; guarded by _lock.
-        self._series: dict[Key, deque[Point]] = {}
+        self._series: dict[Key, _Line] = {}
         self._lock = threading.Lock()
 
     def add(self, picture: Picture) -> None:
         """Add all values of a picture."""
-        values = _values(picture)
+        values = _values(picture, self.series)
         at_ms = picture.snapshot.at_ms
         with self._lock:
             for key, value in values.items():
-                line = self._series.pop(key, None) or deque(maxlen=self.points)
-                line.append((at_ms, value))
+                line = self._series.pop(key, None) or _Line(self.points)
+                line.append(at_ms, value)
                 self._series[key] = line
                 self._add_coarse(key, at_ms, value)
             while len(self._series) > self.series:
@@ -578,25 +542,28 @@ class History:
                 del self._series[oldest], self._coarse[oldest]
 
     def _add_coarse(self, key: Key, at_ms: int, value: float | None) -> None:
-        line = self._coarse.setdefault(key, deque(maxlen=_COARSE_POINTS))
-        if not line or at_ms - line[-1][0] >= _COARSE_MS:
-            line.append((at_ms, value))
+        line = self._coarse.get(key)
+        if line is None:
+            line = self._coarse[key] = _Line(_COARSE_POINTS)
+        elif at_ms - line.last_ms < _COARSE_MS:
+            return
+        line.append(at_ms, value)
 
     def line(self, kind: str, name: str, last: int | None = None) -> list[Point]:
         """Return a series, oldest first: all points or the last ones; empty for an unknown series."""
         with self._lock:
-            points = list(self._series.get((kind, name), ()))
-        return points if last is None else points[-last:]
+            line = self._series.get((kind, name))
+            return [] if line is None else line.points(last)
 
     def range(self, kind: str, name: str, last_ms: int) -> list[Point]:
         """Return the points of the last `last_ms`, oldest first; one per minute before those that are kept in full."""
-        fine = self.line(kind, name)
         with self._lock:
-            coarse = list(self._coarse.get((kind, name), ()))
-        if not fine:
-            return []
+            line, coarse = self._series.get((kind, name)), self._coarse.get((kind, name))
+            if line is None or coarse is None:
+                return []
+            fine, earlier = line.points(), coarse.points()
         begin_ms = fine[-1][0] - last_ms
-        return [point for point in coarse if begin_ms <= point[0] < fine[0][0]] + [
+        return [point for point in earlier if begin_ms <= point[0] < fine[0][0]] + [
             point for point in fine if point[0] >= begin_ms]
 
     def values(self, kind: str, name: str, last: int) -> list[float | None]:
@@ -607,10 +574,12 @@ class History:
         return len(self._series)
 
 
-def _values(picture: Picture) -> dict[Key, float | None]:
+def _values(picture: Picture, most: int) -> dict[Key, float | None]:
+    """Return the values by series, the groups first: at most so many, those that are the furthest behind as the last.
+    """
     now = picture.snapshot
     values: dict[Key, float | None] = {(BEHIND, group.name): group.behind
-                                       for group in sorted(now.groups, key=lambda each: each.behind)}
+                                       for group in sorted(now.groups, key=lambda each: each.behind)[-most:]}
     for broker in now.brokers:
         rates = picture.broker_rates(broker.address)
         values[IN, broker.address], values[OUT, broker.address] = rates.in_msgs, rates.out_msgs
@@ -619,5 +588,5 @@ def _values(picture: Picture) -> dict[Key, float | None]:
         for slave in each.slaves:
             values[LAG, slave.address] = slave.lag_bytes
     values[IN, CLUSTER], values[OUT, CLUSTER] = picture.in_msgs, picture.out_msgs
-    values[BEHIND, CLUSTER] = sum(group.behind for group in now.groups)
+    values[BEHIND, CLUSTER] = now.behind
     return values

@@ -3,7 +3,6 @@
 Options that `top` and `console` share.
 """
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, TypeVar
 
 import click
@@ -25,6 +24,11 @@ _OF_BROKER = (
 
 def overview(picture: Picture) -> Json:
     """Return everything in a picture except the groups' queues."""
+    return {**cluster_json(picture), "groups": [group_json(picture, group) for group in picture.snapshot.groups]}
+
+
+def cluster_json(picture: Picture) -> Json:
+    """Return a picture without its groups."""
     now = picture.snapshot
     return {
         "at_ms": now.at_ms,
@@ -34,11 +38,10 @@ def overview(picture: Picture) -> Json:
         "faults": [*map(_fault, now.faults), *({"status": "WARNING", "text": text} for text in now.groups_errors)],
         "in_msgs_per_s": _rounded(picture.in_msgs),
         "out_msgs_per_s": _rounded(picture.out_msgs),
-        "behind": sum(group.behind for group in now.groups),
-        "unread": sum(group.behind for group in now.groups),
+        "behind": now.behind,
+        "unread": now.behind,
         "brokers": [broker_json(picture, broker) for broker in now.brokers],
         "replication": [replication_json(each) for each in now.replication],
-        "groups": [group_json(picture, group) for group in now.groups],
     }
 
 
@@ -103,7 +106,7 @@ def group_json(picture: Picture, group: GroupState) -> Json:
 
 def place_json(place: QueuePlace) -> Json:
     """Return a group in one queue."""
-    return {**asdict(place), "behind": place.behind, "unread": place.behind}
+    return {**place._asdict(), "behind": place.behind, "unread": place.behind}
 
 
 def _fault(fault: Fault) -> Json:

@@ -159,7 +159,7 @@ def test_filters(stage, label, value, wanted):
         stage.until(lambda: re.search(r", all|so far|No message matches", stage.text()), "a page")
         if "so far" not in stage.text():
             break
-        stage.run("[...document.querySelectorAll('main button')].find((b) => /More|Go on/.test(b.innerText))?.click()")
+        stage.run("[...document.querySelectorAll('main button')].find((b) => /More|Continue/.test(b.innerText))?.click()")
         stage.until(lambda: "Asking" not in stage.text(), "the next page")
     stage.wait(wanted)
     stage.scene(f"filter-{label.split()[0].lower()}", whole=False)
@@ -178,7 +178,7 @@ def test_oldest_first_at_an_offset_and_at_a_time(stage):
     stage.fill("Begin", "time")
     stage.fill("Time", "2100-01-01T00:00")
     stage.click("Show", "main")
-    stage.wait("There is no message here")
+    stage.wait("No message is stored here")
     stage.scene("browse-time")
 
 

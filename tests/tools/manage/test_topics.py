@@ -12,8 +12,9 @@ from rmqha.common.protocol import request_code
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin
+from rmqha.tools.admin.topic_tables import settings_of
 from rmqha.tools.manage import topic_command, topics
-from rmqha.tools.manage.topics import TopicSettings, matcher, topic_row
+from rmqha.tools.manage.topics import RowMaker, TopicSettings, matcher
 from rmqha.tools.terminal import CannotAnswerError
 from tests.support.in_process import running_name_server
 from tests.support.raw_remoting import RawClient
@@ -204,7 +205,9 @@ def test_any_pattern_matches_or_not(parts, name):
 
 
 def test_row_of_a_topic_shows_all_permissions():
-    row = topic_row("T", [("b", TopicConfig("T", 1, 1, READ)), ("a", TopicConfig("T", 2, 3, READ | WRITE))], {"a"})
+    tables = [("b", settings_of({"T": TopicConfig("T", 1, 1, READ)})),
+              ("a", settings_of({"T": TopicConfig("T", 2, 3, READ | WRITE)})), ("c", {})]
+    row = RowMaker({"a"}).row("T", tables)
     assert (row.brokers, row.read_queues, row.write_queues, row.perm) == (("a", "b"), 3, 4, "R- RW")
 
 
@@ -462,7 +465,7 @@ def test_internal_error_of_a_request_is_reported_and_not_waited_for(monkeypatch)
     def broken(*_arguments):
         raise KeyError("odd")
     with FakeServer({}) as server:
-        monkeypatch.setattr(topics, "configs_on", broken)
+        monkeypatch.setattr(topics, "settings_on", broken)
         result = Line(server.address).run("topic", "list")
     assert result.exit_code == 2 and "led to an internal error, KeyError: 'odd'. Please report it" in result.output
 

@@ -41,7 +41,7 @@ export function openAccounts({ api, session, root, again }) {
         await api.post(`/api/accounts/${encodeURIComponent(row.access_key)}/delete`, {});
         again();
       } }, "Delete") }] : []),
-    ], accounts, emptyState("There is no account yet."), again),
+    ], accounts, emptyState("The brokers have no account yet."), again),
     h("p", { class: "dim" }, white.length ? `Served without an account: ${white.join(", ")}` : "No address is served without an account."));
   };
 }

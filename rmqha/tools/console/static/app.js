@@ -128,7 +128,7 @@ async function show() {
   }
   if (shown === null) {
     document.title = "Not found · rmqha console";
-    main.replaceChildren(h("h1", {}, "There is no such page"), h("p", {}, "Go to ", h("a", { href: "/" }, "the cluster"), "."));
+    main.replaceChildren(h("h1", {}, "This page does not exist"), h("p", {}, "Go to ", h("a", { href: "/" }, "the cluster"), "."));
     return;
   }
   document.title = `${shown.name ? `${shown.name} · ` : ""}${shown.title} · rmqha console`;

@@ -134,7 +134,7 @@ export function card(title, ...children) {
   return h("section", { class: "card" }, title ? h("h2", {}, title) : null, children);
 }
 
-// What a page shows when there is nothing to show: what is missing, and what to do.
+// The state of a page without rows: it names the missing thing, and the next step.
 export function emptyState(title, ...todo) {
   return h("div", { class: "empty" }, h("p", { class: "strong" }, title), todo.map((each) => h("p", {}, each)));
 }

@@ -136,14 +136,14 @@ export function openGroupSettings({ api, session, name, root, again, go }) {
   const changes = root.lastElementChild;
   let made = false;
   return async () => {
-    const told = await api.get(`/api/groups/${encodeURIComponent(name)}/settings`);
-    const column = (title, key) => ({ title, right: typeof told.config[0]?.[key] === "number",
-      cell: (row) => marked(typeof row[key] === "boolean" ? (row[key] ? "yes" : "no") : row[key], told.differs.includes(key)) });
-    replace(live, groupHead(name, "settings"), warnings(told.differs.length ? [`The brokers differ in ${told.differs.join(", ")}.`] : []),
+    const found = await api.get(`/api/groups/${encodeURIComponent(name)}/settings`);
+    const column = (title, key) => ({ title, right: typeof found.config[0]?.[key] === "number",
+      cell: (row) => marked(typeof row[key] === "boolean" ? (row[key] ? "yes" : "no") : row[key], found.differs.includes(key)) });
+    replace(live, groupHead(name, "settings"), warnings(found.differs.length ? [`The brokers differ in ${found.differs.join(", ")}.`] : []),
       card("Settings on each broker", table("group-config", [{ title: "Broker", cell: (row) => link("brokers", row.broker) },
         column("Consuming", "consume_enable"), column("Broadcasting", "consume_broadcast_enable"), column("From the first message", "consume_from_min_enable"),
         column("Retry queues", "retry_queues"), column("Retries", "retry_max_times"), column("Broker when slow", "which_broker_when_slow")],
-      told.config, "No broker knows this group.", again)));
+      found.config, "No broker knows this group.", again)));
     if (made) return;
     made = true;
     const act = (title, button, lines, post, typed = null) => form([], button, async () => {
@@ -156,7 +156,7 @@ export function openGroupSettings({ api, session, name, root, again, go }) {
     replace(changes, card("Pause and resume", forRole(session, "administer", "Pausing a group", () => [
       h("p", { class: "dim" }, "A paused group gets no messages; its clients stay connected, and their offsets stay."),
       act(`Pause ${name}?`, "Pause", ["All its clients stop getting messages."], "pause"),
-      act(`Resume ${name}?`, "Resume", ["Its clients go on where they stopped."], "resume")])),
+      act(`Resume ${name}?`, "Resume", ["Its clients continue where they stopped."], "resume")])),
     card("Delete the group", forRole(session, "administer", "Deleting a group", () =>
       act(`Delete ${name}?`, "Delete", ["Its settings and offsets are removed from all brokers. A running group is refused."], "delete", name))));
   };

@@ -79,7 +79,7 @@ async function pageInto(state) {
   const filtered = FILTERS.some((each) => asked.get(each));
   const said = `${counted(state.found, "message")}${filtered ? `, ${whole(state.looked)} looked at` : ""}`;
   if (page.at_end) {
-    replace(more, !state.found ? emptyState(filtered ? "No message matches." : "There is no message here.",
+    replace(more, !state.found ? emptyState(filtered ? "No message matches." : "No message is stored here.",
       filtered ? "Check the filters: a key and SQL are compared with the message's properties, the text with the body as it is sent."
         : ["Send one on the tab Publish, or with ", command(`rmqha produce -t ${name}`), "."])
       : h("span", { class: "dim" }, `${said}, all`));
@@ -87,7 +87,7 @@ async function pageInto(state) {
   }
   asked.set("cursor", page.cursor);
   replace(more, h("button", { type: "button", class: "act", onclick: () => pageInto(state).catch((error) => replace(more, h("span", { role: "alert" }, error.message))) },
-    page.rows.length ? "More" : "Go on searching"), h("span", { class: "dim" }, ` ${said} so far`));
+    page.rows.length ? "More" : "Continue the search"), h("span", { class: "dim" }, ` ${said} so far`));
 }
 
 function tail({ api, session, name, asked, results, head }) {

@@ -47,7 +47,7 @@ export function openTopics({ api, session, root, again }) {
       { title: "Permission", cell: (row) => row.perm, value: (row) => row.perm },
       { title: "Brokers", cell: (row) => row.brokers.map((broker, at) => [at ? ", " : "", link("brokers", broker)]), value: (row) => row.brokers.length },
       { title: "", cell: (row) => h("a", { href: path("topics", row.name, "messages"), "data-key": `m-${row.name}` }, "Messages") },
-    ], topics, text ? emptyState(`No topic of this kind contains “${text}”.`) : emptyState("There is no topic of this kind yet.",
+    ], topics, text ? emptyState(`No topic of this kind contains “${text}”.`) : emptyState("No topic of this kind exists yet.",
       ["Create one below, or with ", command("rmqha topic create orders"), "."]), again),
     pager(total, offset, topics.length, (to) => { offset = to; again(); }),
     h("p", { class: "dim" }, Object.entries(kinds).map(([name, number]) => `${name}: ${whole(number)}`).join(" · ")));
