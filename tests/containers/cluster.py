@@ -89,6 +89,8 @@ class Cluster:
 
     def evict(self, pod: Pod) -> int:
         """End a pod as `kubectl drain` does, and return the exit code of its server."""
+        if pod.pre_stop:
+            self.podman("exec", pod.name, *pod.pre_stop)
         self.podman("stop", "-t", str(pod.grace_s), pod.name)
         code = int(self.podman.inspected(pod.name, "{{.State.ExitCode}}"))
         self.podman("rm", "-f", pod.name)

@@ -40,7 +40,7 @@ def rendered(folder: Path = BASE) -> list[Object]:
             template["metadata"]["labels"] |= labels["pairs"]
             for claim in one["spec"].get("volumeClaimTemplates", ()):
                 claim["metadata"]["labels"] = claim["metadata"].get("labels", {}) | labels["pairs"]
-            for container in template["spec"]["containers"]:
+            for container in [*template["spec"]["containers"], *template["spec"].get("initContainers", ())]:
                 container["image"] = images.get(container["image"], container["image"])
     return objects
 
@@ -52,7 +52,8 @@ def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
 
 @dataclass
 class Pod:
-    """A pod of a StatefulSet with its only container, as the kubelet would start it."""
+    """A pod of a StatefulSet with its container, as the kubelet would start it. Its address is in no field, so words of
+    init containers, which use it, are not filled in."""
 
     name: str
     namespace: str
@@ -70,6 +71,8 @@ class Pod:
     # mount path -> ("config", a ConfigMap), ("claim", a claim's name), or ("empty", "")
     mounts: dict[str, tuple[str, str]]
     grace_s: int
+    # the command that runs in the container before it is stopped
+    pre_stop: list[str] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -90,10 +93,15 @@ def pods(stateful_set: Object) -> Iterator[Pod]:
                                                    "statefulset.kubernetes.io/pod-name": pod_name}
         fields = {"metadata.name": pod_name, "metadata.namespace": namespace} | {
             f"metadata.labels['{key}']": value for key, value in labels.items()}
-        values = {one["name"]: fields[one["valueFrom"]["fieldRef"]["fieldPath"]] for one in container.get("env", ())}
+        values: dict[str, str] = {}
 
         def filled(words: list[str], values: dict[str, str] = values) -> list[str]:
             return [_VARIABLE.sub(lambda match: values[match[1]], word) for word in words]
+
+        for one in container.get("env", ()):
+            if one.get("valueFrom") != {"fieldRef": {"fieldPath": "status.podIP"}}:
+                values[one["name"]] = filled([one["value"]])[0] if "value" in one else \
+                    fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
 
         context = container["securityContext"]
         probes = {kind: (container[kind]["httpGet"]["port"], container[kind]["httpGet"]["path"])
@@ -104,7 +112,8 @@ def pods(stateful_set: Object) -> Iterator[Pod]:
                   dropped=context["capabilities"]["drop"],
                   ports={port["name"]: port["containerPort"] for port in container["ports"]}, probes=probes,
                   mounts=dict(_mounts(spec, container)),
-                  grace_s=template["spec"]["terminationGracePeriodSeconds"], labels=labels)
+                  grace_s=template["spec"]["terminationGracePeriodSeconds"], labels=labels,
+                  pre_stop=container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", []))
 
 
 def _mounts(spec: Object, container: Object) -> Iterator[tuple[str, tuple[str, str]]]:

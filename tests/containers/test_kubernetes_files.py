@@ -78,8 +78,9 @@ def test_one_node_overlay_lets_pods_share_a_node():
     for name, one in overlay.items():
         spec = one["spec"]["template"]["spec"]
         assert "affinity" in base[name]["spec"]["template"]["spec"] and "affinity" not in spec
-        [container] = spec["containers"]
-        assert container.get("imagePullPolicy") == (None if name == "rmqha-etcd" else "IfNotPresent")
+        for container in [*spec["containers"], *spec.get("initContainers", ())]:
+            assert container.get("imagePullPolicy") == (None if name == "rmqha-etcd" else "IfNotPresent")
+            assert container["resources"]["requests"] == {"cpu": "50m", "memory": "128Mi"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -151,11 +152,11 @@ def test_pods_have_no_rights_and_write_only_to_volumes():
         context = spec["securityContext"]
         assert context["runAsNonRoot"] and context["seccompProfile"] == {"type": "RuntimeDefault"}
         assert context["runAsUser"] == context["runAsGroup"] == context["fsGroup"] == int(user[1])
-        [container] = spec["containers"]
-        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
-                                                "capabilities": {"drop": ["ALL"]}}
-        assert container["resources"]["limits"]["memory"] and container["resources"]["requests"].keys() == {
-            "cpu", "memory"}
+        for container in [*spec["containers"], *spec.get("initContainers", ())]:
+            assert container["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                                                    "capabilities": {"drop": ["ALL"]}}
+            assert container["resources"]["limits"]["memory"] and container["resources"]["requests"].keys() == {
+                "cpu", "memory"}
     for pod in servers():
         assert pod.mounts[DATA][0] == ("empty" if pod.args[0] == "mqcontroller" else "claim")
         assert pod.mounts["/tmp"] == ("empty", "")
@@ -250,8 +251,14 @@ def test_brokers_have_stable_names_and_lose_no_acknowledged_message():
                                                  for each in controllers)
         assert store.allAckInSyncStateSet and store.minInSyncReplicas == 2 < len(found)
         assert store.storePathRootDir.startswith(DATA) and store.storePathCommitLog.startswith(DATA)
-        assert pod.grace_s >= 120
-    assert of_kind(objects, "StatefulSet")["rmqha-broker-a"]["spec"]["minReadySeconds"] >= 10
+        # The hook has a minute, and the broker two.
+        assert pod.grace_s >= 180 and "timeout 60 " in pod.pre_stop[-1]
+        assert f"-b {broker.brokerName};" in pod.pre_stop[-1] and "s/^controllerAddr=//p" in pod.pre_stop[-1]
+    spec = of_kind(objects, "StatefulSet")["rmqha-broker-a"]["spec"]["template"]["spec"]
+    [waits], [container] = spec["initContainers"], spec["containers"]
+    assert (waits["env"], waits["image"]) == (container["env"], container["image"])
+    assert {"name": "BROKER_NAME", "value": "$(POD_NAME).rmqha-broker-a.$(POD_NAMESPACE).svc"} in waits["env"]
+    assert 'getent ahosts "$BROKER_NAME"' in waits["command"][-1] and "$POD_IP" in waits["command"][-1]
 
 
 def test_probes_ask_the_pages_of_the_metrics_port():

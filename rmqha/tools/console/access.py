@@ -62,7 +62,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Person:
-    """The sender of a request. `name` is None for someone on this host who has not signed in.
+    """The sender of a request. `name`: None without a sign-in, which this host does not need.
 
     `rules` are those of an account without admin rights: it may read and send only what they allow.
     """

@@ -1,4 +1,5 @@
 """`Api`: the reading part of the console's API, one method per path, from a query to JSON."""
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -8,18 +9,19 @@ from rmqha.common import mix_all
 from rmqha.common.compression import MissingBody
 from rmqha.common.message.message import MessageExt
 from rmqha.tools.admin.cluster_admin import Broker
+from rmqha.tools.admin.topic_tables import Settings
 from rmqha.tools.config.config_meanings import MEANINGS
 from rmqha.tools.console.access import Access, Person
 from rmqha.tools.console.source import Source
 from rmqha.tools.manage import accounts, dead_letters, groups, settings, topics
 from rmqha.tools.manage.access_check import PUB, SUB, Rules, Use, verdict
-from rmqha.tools.manage.masters import on_each
+from rmqha.tools.manage.masters import Outcomes, on_each
 from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view import texts
 from rmqha.tools.view.browse import Cursor, Filters, Page
 from rmqha.tools.view.browse import Query as Browsing
 from rmqha.tools.view.questions import MAX_LISTED_BYTES, QuestionError, message_json, trace_json
-from rmqha.tools.view.snapshot import BEHIND, CLUSTER, IN, KINDS, LAG, LOG, OUT
+from rmqha.tools.view.snapshot import BEHIND, CLUSTER, IN, KINDS, LAG, LOG, OUT, GroupState, Picture
 from rmqha.tools.view.texts import Json
 
 # points of a line within a table
@@ -27,6 +29,9 @@ SPARK_POINTS = 60
 MAX_LISTED = 500
 MAX_FOUND = 20
 MAX_DOWNLOAD = 64 << 20
+_GROUPS_TTL_S, _GROUPS_STALE_S = 5.0, 60.0
+# Counting dead letters takes some requests for each group that has any.
+_DEAD_LETTERS_TTL_S, _DEAD_LETTERS_STALE_S = 10.0, 60.0
 _PERMISSIONS = {"PUB": PUB, "SUB": SUB}
 _GROUP_FIELDS = {"consume_enable": "consumeEnable", "consume_broadcast_enable": "consumeBroadcastEnable",
                  "consume_from_min_enable": "consumeFromMinEnable", "retry_queues": "retryQueueNums",
@@ -88,18 +93,20 @@ class Api:
         """Return topics, groups and brokers whose names contain a text; those that begin with it first."""
         text = query.get("q", "").strip().lower()
         now = self._source.picture().snapshot
+        if not text:
+            return {"topics": [], "groups": [], "brokers": []}
         found = {"topics": (row.name for row in self._source.questions.topics(now)),
                  "groups": (group.name for group in now.groups),
                  "brokers": dict.fromkeys(broker.name for broker in now.brokers)}
-        return {kind: sorted((name for name in names if text and text in name.lower()),
-                             key=lambda name: (not name.lower().startswith(text), name))[:MAX_FOUND]
+        return {kind: heapq.nsmallest(MAX_FOUND, (name for name in names if text in name.lower()),
+                                      key=lambda name: (not name.lower().startswith(text), name))
                 for kind, names in found.items()}
 
     # ---- groups
 
     def groups(self, query: Query) -> Json:
         """Return groups whose name or topics contain `q`, those with the most unread messages first."""
-        picture, text = self._source.picture(), query.get("q", "").strip().lower()
+        picture, text = self._picture_with_groups(), query.get("q", "").strip().lower()
         found = [group for group in picture.snapshot.groups
                  if text in group.name.lower() or any(text in topic.lower() for topic in group.topics)]
         found.sort(key=lambda group: (-group.behind, group.name))
@@ -111,7 +118,7 @@ class Api:
 
     def group(self, name: str) -> Json:
         """Return a group's queues and clients."""
-        picture = self._source.picture()
+        picture = self._picture_with_groups()
         group = picture.snapshot.group(name)
         if group is None:
             raise QuestionError(f"group {name!r} has no offsets yet, or does not exist", not_there=True)
@@ -122,20 +129,26 @@ class Api:
                 picture.snapshot, name)), ""
         except QuestionError as error:
             answer["clients"], answer["clients_error"] = None, error.message
-        answer["warnings"] = self._group_warnings(name, answer["clients"])
+        answer["warnings"] = self._group_warnings(group, answer["clients"])
         return answer
 
-    def _group_warnings(self, name: str, clients: Json | None) -> list[str]:
-        group = self._source.picture().snapshot.group(name)
-        if clients is None or clients["clients"] or group is None or not group.behind:
+    def _picture_with_groups(self) -> Picture:
+        picture = self._source.picture()
+        return picture if picture.snapshot.groups_known else self._source.picture_with_groups()
+
+    @staticmethod
+    def _group_warnings(group: GroupState, clients: Json | None) -> list[str]:
+        if clients is None or clients["clients"] or not group.behind:
             return []
         return [f"No client is connected, and {group.behind} messages are unread."]
 
     def group_settings(self, name: str) -> Json:
         """Return a group's settings on each master, and in which of them the masters differ."""
         admin = self._source.admin
-        found = on_each(admin, self._source.masters(), lambda broker: groups.groups_of(admin, broker).get(name),
-                        groups.long_ms(admin))
+        answers = self._source.questions.answers
+        found = on_each(admin, self._source.masters(), lambda broker: answers.get(
+            ("group settings", broker.address), _GROUPS_TTL_S, lambda: groups.groups_of(admin, broker),
+            _GROUPS_STALE_S).get(name), groups.long_ms(admin))
         configs = {broker: config for broker, config in found.needed().items() if config is not None}
         if not configs:
             raise QuestionError(f"unknown group {name!r}", not_there=True)
@@ -150,13 +163,12 @@ class Api:
 
     def topics(self, query: Query) -> Json:
         """Return topics of a kind (`all` for all) whose names contain `q`, by name, and how many there are of each."""
-        rows = self._source.questions.topics(self._source.picture().snapshot)
-        kind, text = query.get("kind", "all"), query.get("q", "").strip().lower()
-        kinds: dict[str, int] = {}
-        for row in rows:
-            kinds[row.kind] = kinds.get(row.kind, 0) + 1
-        found = [row for row in rows if kind in ("all", row.kind) and text in row.name.lower()]
-        return {"topics": [asdict(row) for row in found[part(query)]], "total": len(found), "kinds": kinds}
+        listing = self._source.questions.topic_listing(self._source.picture().snapshot)
+        text = query.get("q", "").strip().lower()
+        found = listing.of_kind(query.get("kind", "all"))
+        if text:
+            found = [row for row in found if text in row.name.lower()]
+        return {"topics": [asdict(row) for row in found[part(query)]], "total": len(found), "kinds": listing.kinds}
 
     def topic(self, name: str) -> Json:
         """Return a topic's queues, and its groups with their unread messages in it."""
@@ -172,9 +184,9 @@ class Api:
     def topic_settings(self, name: str) -> Json:
         """Return a topic's settings on each master, and in which of them the masters differ."""
         admin = self._source.admin
-        found = on_each(admin, self._source.masters(), lambda broker: topics.configs_on(admin, broker).get(name),
+        found = on_each(admin, self._source.masters(), lambda broker: self._topics_of(broker).get(name),
                         groups.long_ms(admin))
-        rows = [{"broker": broker.name, "read_queues": config.readQueueNums, "write_queues": config.writeQueueNums,
+        rows = [{"broker": broker.name, "read_queues": config.read_queues, "write_queues": config.write_queues,
                  "perm": topics.perm_text(config.perm), "order": config.order}
                 for broker, config in sorted(found.needed().items()) if config is not None]
         if not rows:
@@ -182,6 +194,13 @@ class Api:
         differing = [key for key in ("read_queues", "write_queues", "perm", "order")
                      if len({str(row[key]) for row in rows}) > 1]
         return {"config": rows, "differs": differing, "errors": said(found.errors)}
+
+    def _topics_of(self, broker: Broker) -> Mapping[str, Settings]:
+        """Return the topics of a broker. CannotAnswerError, as `on_each` expects it."""
+        try:
+            return self._source.questions.topic_table(broker.address).topics
+        except QuestionError as error:
+            raise CannotAnswerError(error.message) from error
 
     # ---- messages
 
@@ -249,10 +268,14 @@ class Api:
 
     def dead_letter_groups(self) -> Json:
         """Return the groups with dead letters, how many, and from when to when."""
-        rows, outcomes = dead_letters.list_dead_letters(self._source.admin, self._source.masters())
+        rows, outcomes = self._source.questions.answers.get(
+            "dead letters", _DEAD_LETTERS_TTL_S, self._dead_letter_counts, _DEAD_LETTERS_STALE_S)
         return {"groups": [{"group": row.group, "count": row.count, "oldest_ms": row.oldest_ms,
                             "newest_ms": row.newest_ms, "readable": row.is_readable} for row in rows],
                 "errors": said(outcomes.errors)}
+
+    def _dead_letter_counts(self) -> tuple[list[dead_letters.DeadLetterCount], Outcomes[Any]]:
+        return dead_letters.list_dead_letters(self._source.admin, self._source.masters(), None, self._topics_of)
 
     def dead_letters(self, group: str, query: Query, person: Person) -> Json:
         """Return a page of a group's dead letters, newest first."""

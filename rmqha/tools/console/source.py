@@ -44,6 +44,7 @@ class Source:
         self._collector = Collector(wanted.namesrv, timeout_ms, wanted.cluster, wanted.broker, who)
         self.history = History()
         self.poller = ViewPoller(self._collector, self.history, wanted.interval_s, self._prepare)
+        self._collector.group_poll.on_late = self.poller.wakeup
         self._prepared_s = -_PREPARE_EVERY_S  # monotonic; of the poller's thread
         self._admin = DefaultMQAdminExt(wanted.namesrv, who.rpc_hook, timeout_ms, tls=who.tls)
         self.admin = ClusterAdmin(wanted.namesrv, timeout_ms, who.rpc_hook, who.tls)

@@ -11,7 +11,7 @@
 A dead letter stays in its topic after it was sent again, until its broker deletes it with the log.
 """
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,7 @@ from rmqha.common.protocol.admin_headers import QueryConsumerOffsetRequestHeader
 from rmqha.common.protocol.client_headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqha.common.topics import TopicConfig
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, NoAnswerError, RefusedError
+from rmqha.tools.admin.topic_tables import Settings
 from rmqha.tools.manage.masters import Outcomes
 from rmqha.tools.manage.topics import (
     Alteration,
@@ -47,6 +48,7 @@ from rmqha.tools.manage.topics import (
     on_all,
     own_names,
     queues_on,
+    settings_on,
     unknown_topic,
 )
 from rmqha.tools.messages.export_file import NOT_CARRIED
@@ -115,15 +117,21 @@ class _OnBroker:
     oldest_ms: int | None
 
 
-def list_dead_letters(admin: ClusterAdmin, brokers: list[Broker], pattern: str | None = None
+def list_dead_letters(admin: ClusterAdmin, brokers: list[Broker], pattern: str | None = None,
+                      topics_of: Callable[[Broker], Mapping[str, Settings]] | None = None
                       ) -> tuple[list[DeadLetterCount], Outcomes[Any]]:
-    """Return the groups that have a dead letter topic and match a glob, sorted; counted on all masters that answer."""
+    """Return the groups that have a dead letter topic and match a glob, sorted; counted on all masters that answer.
+
+    `topics_of` returns the topics of a broker; by default the broker is asked for them.
+    """
     matches = matcher(pattern)
 
     def ask(broker: Broker) -> dict[str, _OnBroker]:
         found = {}
-        for name, config in sorted(configs_on(admin, broker).items()):
-            if name.startswith(DLQ_GROUP_TOPIC_PREFIX) and matches(group_of(name)):
+        table = settings_on(admin, broker) if topics_of is None else topics_of(broker)
+        for name in sorted(name for name in table if name.startswith(DLQ_GROUP_TOPIC_PREFIX)):
+            if matches(group_of(name)):
+                config = table[name].config(name)
                 queues = _dead_queues(admin, broker, name, config)
                 oldest = [_oldest(admin, queue, name) for queue in queues if queue.bounds.count]
                 found[name] = _OnBroker(config, queues, min((each for each in oldest if each > 0), default=None))

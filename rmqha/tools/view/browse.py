@@ -8,7 +8,7 @@
 - A row is shown once all queues are known to have no earlier one (backwards: no later one). So pages have no gaps and
   no duplicates, and rows are in order. Messages that arrive while someone pages forwards may be an exception: one queue
   may get an earlier message after another queue's later one has been shown. Rows of one queue are always in order.
-- A search for something rare ends after WORK_S with the rows found so far, and the next page continues.
+- A search for something rare ends after WORK_S, or after ROWS_S if it has found rows, and the next page continues.
 """
 import json
 import time
@@ -41,7 +41,7 @@ from rmqha.tools.view.questions import (
 EARLIEST, LATEST = "earliest", "latest"
 MAX_ROWS = 1000
 MAX_QUEUES = 10_000  # of one broker
-WORK_S = 2.0
+WORK_S, ROWS_S = 2.0, 0.7
 MAX_PAGE_BYTES = 32 << 20  # received for one page
 MAX_WHOLE_BYTES = 64 << 20
 MAX_CURSOR_CHARACTERS = 1 << 20
@@ -403,7 +403,7 @@ class _PageMaker:
         self._places = asked(lambda: list(_places(admin, query)))
         if not self._places:
             raise QuestionError(f"topic {query.topic!r} has no such queue", not_there=True)
-        self._deadline = time.monotonic() + WORK_S
+        self._begin_s = time.monotonic()
         self._rows: list[Row] = []
         self._examined = self._searched = self._received = self._unreadable = self._unsearched = 0
         self._errors: dict[str, Exception] = {}
@@ -439,7 +439,8 @@ class _PageMaker:
     @property
     def _is_enough(self) -> bool:
         """True if the page ends before it is full: it took long, and the next page begins elsewhere."""
-        return ((time.monotonic() > self._deadline or self._received > MAX_PAGE_BYTES)
+        limit_s = min(ROWS_S, WORK_S) if self._rows and self._query.filters != Filters() else WORK_S
+        return ((time.monotonic() - self._begin_s > limit_s or self._received > MAX_PAGE_BYTES)
                 and (bool(self._rows) or any(place.position != place.begin for place in self._places)))
 
     def _behind(self, place: _Place) -> int:

@@ -9,7 +9,7 @@ and its own connections: the figures of the brokers do not wait for it. It takes
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -50,6 +50,8 @@ class GroupPoll:
         self._latest = Groups()  # guarded by _changed
         self._is_running = False  # guarded by _changed
         self._due_s = 0.0  # monotonic; guarded by _changed
+        # Called when a poll has ended that `poll` did not wait for; on another thread.
+        self.on_late: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Self:
         self._admin.__enter__()
@@ -90,6 +92,8 @@ class GroupPoll:
             took = time.monotonic() - begin
             self._due_s = begin + max(GROUPS_EVERY_S, took / GROUPS_SHARE)
             self._changed.notify_all()
+        if took > _WAIT_S:
+            self.on_late()
 
     def _of(self, address: str) -> dict[str, Progress] | str:
         try:

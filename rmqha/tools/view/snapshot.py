@@ -216,16 +216,16 @@ class Collector:
         self._asked_s: dict[Broker, float] = {}
         self._config_s: dict[Broker, float] = {}
         self._looks: list[tuple[float, Look]] = []
-        self._group_poll = GroupPoll(namesrv, timeout_ms, account)
+        self.group_poll = GroupPoll(namesrv, timeout_ms, account)
         self._settled = True
 
     def __enter__(self) -> Self:
         self._admin.__enter__()
-        self._group_poll.__enter__()
+        self.group_poll.__enter__()
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self._group_poll.__exit__()
+        self.group_poll.__exit__()
         self._admin.__exit__()
 
     def collect(self, ask_groups: bool = False) -> Snapshot:
@@ -239,7 +239,7 @@ class Collector:
         look = self._look(look_at_s)
         self._settled = True
         replication = tuple(at_one_moment(view_of(group, self._judge, _nobody_tells)) for group in self._by_name())
-        groups = self._group_poll.poll(self._asked_for_groups(look), ask_groups)
+        groups = self.group_poll.poll(self._asked_for_groups(look), ask_groups)
         return Snapshot(
             at_ms=round(time.time() * 1000), at_s=look_at_s,
             name_servers=tuple((address, self._names.errors.get(address, "")) for address in self._addresses()),
