@@ -301,6 +301,7 @@ class JavaCluster:
         if left_out:
             raise EmbeddedError(f"{', '.join(sorted(left_out))} can't replicate: it or its master is down")
         for slave, master in pairs:
+            # mypy infers no types for a lambda's defaults
             wait_until(lambda slave=slave, master=master: self.admin.has_all_data(  # type: ignore[misc]
                 slave.address, master.address), timeout_s, f"{slave.node} has all data of {master.node}")
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from rmqha.common.lazy_dataclasses import dataclass
 from rmqha.common.program import NAMESRV_ADDR_ENV
 from rmqha.tools.terminal import CannotAnswerError
 
@@ -28,12 +27,14 @@ if TYPE_CHECKING:
 _NAMED, _CHOSEN, _ACCOUNT = "rmqha.context.named", "rmqha.context.chosen", "rmqha.account"  # the first: NAMED_CONTEXT
 
 
-@dataclass(frozen=True)
 class Account:
     """The hook that signs requests (None: they are unsigned), and the TLS settings (None: the system properties)."""
 
-    rpc_hook: "RPCHook | None" = None
-    tls: "TlsSystemConfig | None" = None
+    __slots__ = ("rpc_hook", "tls")
+
+    def __init__(self, rpc_hook: "RPCHook | None" = None, tls: "TlsSystemConfig | None" = None) -> None:
+        self.rpc_hook = rpc_hook
+        self.tls = tls
 
 
 NO_ACCOUNT = Account()

@@ -1,13 +1,14 @@
 """Times of the console's pages, and what the console costs, on a cluster at its limits: a broker has at most 100,000
 topics, with those of the system.
 
-    python -m tests.bench.console [--topics 99900] [--groups 5000] [--messages 10000000] [--bodies 500] [--masters 1]
-                                  [--rounds 5] [--pause 2] [--idle 30] [--folder F] [--list] [--json F]
+    python -m tests.bench.console [--topics 99900] [--groups 5000] [--messages 10000000] [--bodies 500]
+                                  [--dead-groups 20] [--masters 1] [--rounds 5] [--pause 2] [--idle 30] [--folder F]
+                                  [--list] [--json F]
 
 The first master has `--topics` topics with 8 queues each, `--groups` groups with offsets in a topic of their own,
-`--messages` small messages in one topic, `--bodies` messages of 4 MiB in another, and dead letters of 20 groups. Further
-masters have the same topics and groups, but no messages. The store is made on disk and built by the broker's first
-start, which is not counted; with `--folder` it is kept there, and used again.
+`--messages` small messages in one topic, `--bodies` messages of 4 MiB in another, and dead letters of some groups.
+Further masters have the same topics and groups, but no messages. The store is made on disk and built by the broker's
+first start, which is not counted; with `--folder` it is kept there, and used again.
 
 The console is started as users start it. Each path is then requested once, as soon as the console answers, and again
 in each round, `--pause` seconds apart. `CPU` is that of the console and of the brokers together for one request, with
@@ -28,6 +29,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 import psutil
@@ -43,7 +45,7 @@ _START_LIMIT_MS = 1_800_000
 _QUEUES = 8
 _SMALL_FILE, _SEGMENT = 300_000 * 20, 1 << 30
 _LARGE_BODY = 4 << 20
-_DEAD_GROUPS, _DEAD_LETTERS = 20, 100
+_DEAD_LETTERS = 100  # of each group that has any
 _HOST = layout.host_to_bytes(("10.0.0.1", 10911))
 MANY, LARGE = "bench_many", "bench_large"
 _SETTINGS = {**DEFAULT_STORE, "mappedFileSizeCommitLog": _SEGMENT, "mappedFileSizeConsumeQueue": _SMALL_FILE,
@@ -78,7 +80,7 @@ class LogWriter:
         self._ends: dict[tuple[str, int], int] = {}
         self._now = int(time.time() * 1000)
 
-    def _next_file(self):  # noqa: ANN202  # a binary file
+    def _next_file(self) -> BinaryIO:
         return open(self._folder / f"{self._begin:020d}", "wb", buffering=8 << 20)
 
     def write(self, topic: str, queue_id: int, body: bytes, crc: int, properties: bytes = b"TAGS\x01a") -> None:
@@ -108,7 +110,7 @@ class LogWriter:
 
 def make_store(store: Path, arguments: argparse.Namespace, with_messages: bool) -> None:
     """Write log, topics, groups and offsets of a broker, unless they are there."""
-    wanted = {name: getattr(arguments, name) for name in ("topics", "groups", "messages", "bodies")}
+    wanted = {name: getattr(arguments, name) for name in ("topics", "groups", "messages", "bodies", "dead_groups")}
     made = store / _MADE
     if made.exists() and json.loads(made.read_text()) == wanted:
         return
@@ -127,8 +129,8 @@ def make_store(store: Path, arguments: argparse.Namespace, with_messages: bool) 
         for number in range(arguments.bodies):
             log.write(LARGE, number % _QUEUES, large, crc)
         crc = zlib.crc32(body) & 0x7FFF_FFFF
-        for number in range(_DEAD_GROUPS * _DEAD_LETTERS):
-            log.write(f"%DLQ%{group_name(number % _DEAD_GROUPS)}", 0, body, crc, b"RETRY_TOPIC\x01bench_many")
+        for number in range(arguments.dead_groups * _DEAD_LETTERS):
+            log.write(f"%DLQ%{group_name(number % arguments.dead_groups)}", 0, body, crc, b"RETRY_TOPIC\x01bench_many")
         ends = log.close()
     _write_tables(store / "config", arguments, ends)
     made.write_text(json.dumps(wanted))
@@ -138,9 +140,9 @@ def make_store(store: Path, arguments: argparse.Namespace, with_messages: bool) 
 def _write_tables(folder: Path, arguments: argparse.Namespace, ends: dict[tuple[str, int], int]) -> None:
     folder.mkdir(parents=True)
     version = {"counter": 1, "timestamp": int(time.time() * 1000)}
-    topics = [*map(topic_name, range(arguments.topics - _DEAD_GROUPS - 2)), MANY, LARGE]
+    topics = [*map(topic_name, range(arguments.topics - arguments.dead_groups - 2)), MANY, LARGE]
     queues = {name: _QUEUES for name in topics}
-    queues |= {f"%DLQ%{group_name(number)}": 1 for number in range(_DEAD_GROUPS)}
+    queues |= {f"%DLQ%{group_name(number)}": 1 for number in range(arguments.dead_groups)}
     table = {name: {"order": False, "perm": 6, "readQueueNums": count, "topicFilterType": "SINGLE_TAG",
                     "topicName": name, "topicSysFlag": 0, "writeQueueNums": count} for name, count in queues.items()}
     (folder / "topics.json").write_text(json.dumps({"dataVersion": version, "topicConfigTable": table}))
@@ -266,7 +268,9 @@ def measure(console: Console, arguments: argparse.Namespace, results: Results) -
             seconds, _status, sizes[name] = console.get(path)
             after = console.used()
             took.setdefault(name, []).append(seconds)
-            used.setdefault(name, []).append(tuple(b - a for a, b in zip(before, after, strict=True)))  # type: ignore[arg-type]
+            # mypy knows no length of a generator
+            used.setdefault(name, []).append(
+                tuple(b - a for a, b in zip(before, after, strict=True)))  # type: ignore[arg-type]
         if number < arguments.rounds:
             time.sleep(arguments.pause)
     say(f"{'path':20} {'first s':>8} {'least s':>8} {'median s':>8} {'most s':>8} {'CPU ms':>8} {'brokers ms':>10} "
@@ -346,6 +350,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=5_000)
     parser.add_argument("--messages", type=int, default=10_000_000)
     parser.add_argument("--bodies", type=int, default=500, help="messages of 4 MiB")
+    parser.add_argument("--dead-groups", type=int, default=20, help="groups with dead letters")
     parser.add_argument("--masters", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pause", type=float, default=2.0, help="seconds between rounds")

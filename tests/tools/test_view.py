@@ -513,7 +513,7 @@ def test_missing_extra_is_named_with_the_command_to_install_it(run, monkeypatch)
 
 
 @pytest.mark.parametrize(("arguments", "wanted"), [
-    ((), "no name server: give it with -n host:port, or in NAMESRV_ADDR"),
+    ((), "no name server: give it with -n host:port, in NAMESRV_ADDR, or as a context"),
     (("-n", "127.0.0.1:1", "-o", "json"), "-o json and -o yaml need --once"),
     (("-n", "127.0.0.1:1", "--once"), "name server 127.0.0.1:1 can't be reached"),
     (("-n", "nonsense", "--once"), "'nonsense' is not a valid host:port"),

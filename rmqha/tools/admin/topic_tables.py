@@ -1,7 +1,7 @@
 """The topics of a broker, which may be 100,000: requested and decoded quickly.
 
     ask_topics --GET_ALL_TOPIC_CONFIG, the state that the caller knows--> broker
-               <--the whole table, or from a broker of rmqha only what has changed-- Told
+               <--the whole table, or from a broker of rmqha only the changes--
 
 `decode_topics` reads the text that brokers write entry by entry, with one pattern. So it releases the interpreter's
 lock between them, needs no memory beside the result, and takes a fourth of the time. Any other text is read by

@@ -9,13 +9,12 @@ from rmqha.common import mix_all
 from rmqha.common.compression import MissingBody
 from rmqha.common.message.message import MessageExt
 from rmqha.tools.admin.cluster_admin import Broker
-from rmqha.tools.admin.topic_tables import Settings
 from rmqha.tools.config.config_meanings import MEANINGS
 from rmqha.tools.console.access import Access, Person
 from rmqha.tools.console.source import Source
-from rmqha.tools.manage import accounts, dead_letters, groups, settings, topics
+from rmqha.tools.manage import accounts, groups, settings, topics
 from rmqha.tools.manage.access_check import PUB, SUB, Rules, Use, verdict
-from rmqha.tools.manage.masters import Outcomes, on_each
+from rmqha.tools.manage.masters import on_each
 from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view import texts
 from rmqha.tools.view.browse import Cursor, Filters, Page
@@ -30,8 +29,6 @@ MAX_LISTED = 500
 MAX_FOUND = 20
 MAX_DOWNLOAD = 64 << 20
 _GROUPS_TTL_S, _GROUPS_STALE_S = 5.0, 60.0
-# Counting dead letters takes some requests for each group that has any.
-_DEAD_LETTERS_TTL_S, _DEAD_LETTERS_STALE_S = 10.0, 60.0
 _PERMISSIONS = {"PUB": PUB, "SUB": SUB}
 _GROUP_FIELDS = {"consume_enable": "consumeEnable", "consume_broadcast_enable": "consumeBroadcastEnable",
                  "consume_from_min_enable": "consumeFromMinEnable", "retry_queues": "retryQueueNums",
@@ -184,7 +181,7 @@ class Api:
     def topic_settings(self, name: str) -> Json:
         """Return a topic's settings on each master, and in which of them the masters differ."""
         admin = self._source.admin
-        found = on_each(admin, self._source.masters(), lambda broker: self._topics_of(broker).get(name),
+        found = on_each(admin, self._source.masters(), lambda broker: self._source.questions.topics_of(broker).get(name),
                         groups.long_ms(admin))
         rows = [{"broker": broker.name, "read_queues": config.read_queues, "write_queues": config.write_queues,
                  "perm": topics.perm_text(config.perm), "order": config.order}
@@ -194,13 +191,6 @@ class Api:
         differing = [key for key in ("read_queues", "write_queues", "perm", "order")
                      if len({str(row[key]) for row in rows}) > 1]
         return {"config": rows, "differs": differing, "errors": said(found.errors)}
-
-    def _topics_of(self, broker: Broker) -> Mapping[str, Settings]:
-        """Return the topics of a broker. CannotAnswerError, as `on_each` expects it."""
-        try:
-            return self._source.questions.topic_table(broker.address).topics
-        except QuestionError as error:
-            raise CannotAnswerError(error.message) from error
 
     # ---- messages
 
@@ -268,14 +258,10 @@ class Api:
 
     def dead_letter_groups(self) -> Json:
         """Return the groups with dead letters, how many, and from when to when."""
-        rows, outcomes = self._source.questions.answers.get(
-            "dead letters", _DEAD_LETTERS_TTL_S, self._dead_letter_counts, _DEAD_LETTERS_STALE_S)
+        rows, outcomes = self._source.dead_letter_counts()
         return {"groups": [{"group": row.group, "count": row.count, "oldest_ms": row.oldest_ms,
                             "newest_ms": row.newest_ms, "readable": row.is_readable} for row in rows],
                 "errors": said(outcomes.errors)}
-
-    def _dead_letter_counts(self) -> tuple[list[dead_letters.DeadLetterCount], Outcomes[Any]]:
-        return dead_letters.list_dead_letters(self._source.admin, self._source.masters(), None, self._topics_of)
 
     def dead_letters(self, group: str, query: Query, person: Person) -> Json:
         """Return a page of a group's dead letters, newest first."""

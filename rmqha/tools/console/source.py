@@ -1,22 +1,29 @@
 """`Source`: the data of all pages of the console, from the poller's pictures and from queries made on demand."""
+import logging
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.connection import NO_ACCOUNT, Account
-from rmqha.tools.manage.masters import brokers_of, masters
+from rmqha.tools.manage.dead_letters import DeadLetterCount, list_dead_letters
+from rmqha.tools.manage.masters import Outcomes, brokers_of, masters
 from rmqha.tools.messages.produce import PRODUCER_GROUP
+from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view.browse import Browser
 from rmqha.tools.view.questions import Messages, QuestionError, Questions, ViewPoller
 from rmqha.tools.view.snapshot import Collector, History, Picture
 
+log = logging.getLogger("RocketmqTools")
+
 _FIRST_PICTURE_S = 5.0
-# So often the topics are asked for although nobody views them, so that the first viewer need not wait for them.
-_PREPARE_EVERY_S = 20.0
+# So often these are asked for although no page views them, so that the first viewer need not wait for them. Counting
+# dead letters takes some requests for each group that has any.
+_TOPICS_EVERY_S, _DEAD_LETTERS_EVERY_S = 20.0, 300.0
+_DEAD_LETTERS_TTL_S, _DEAD_LETTERS_STALE_S = 10.0, 600.0
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,8 @@ class Source:
         self.history = History()
         self.poller = ViewPoller(self._collector, self.history, wanted.interval_s, self._prepare)
         self._collector.group_poll.on_late = self.poller.wakeup
-        self._prepared_s = -_PREPARE_EVERY_S  # monotonic; of the poller's thread
+        # Monotonic: when they were prepared; of the poller's thread.
+        self._topics_s, self._dead_letters_s = -_TOPICS_EVERY_S, -_DEAD_LETTERS_EVERY_S
         self._admin = DefaultMQAdminExt(wanted.namesrv, who.rpc_hook, timeout_ms, tls=who.tls)
         self.admin = ClusterAdmin(wanted.namesrv, timeout_ms, who.rpc_hook, who.tls)
         self.producer = DefaultMQProducer(PRODUCER_GROUP, wanted.namesrv, who.rpc_hook)
@@ -78,9 +86,23 @@ class Source:
 
     def _prepare(self, picture: Picture) -> None:
         now_s = time.monotonic()
-        if now_s - self._prepared_s >= _PREPARE_EVERY_S:
-            self._prepared_s = now_s
+        if now_s - self._topics_s >= _TOPICS_EVERY_S:
+            self._topics_s = now_s
             self.questions.prepare(picture.snapshot)
+        if now_s - self._dead_letters_s >= _DEAD_LETTERS_EVERY_S:
+            self._dead_letters_s = now_s
+            self.questions.answers.later(self._prepare_dead_letters)
+
+    def _prepare_dead_letters(self) -> None:
+        try:
+            self.dead_letter_counts()
+        except CannotAnswerError as error:  # the viewer who wants them will see it
+            log.info("the dead letters are not known: %s", error.message)
+
+    def dead_letter_counts(self) -> tuple[list[DeadLetterCount], Outcomes[Any]]:
+        """Return the groups with dead letters, as `list_dead_letters` does. CannotAnswerError."""
+        return self.questions.answers.get("dead letters", _DEAD_LETTERS_TTL_S, lambda: list_dead_letters(
+            self.admin, self.masters(), None, self.questions.topics_of), _DEAD_LETTERS_STALE_S)
 
     def picture(self) -> Picture:
         """Return the latest picture; raise QuestionError when the cluster has never answered."""

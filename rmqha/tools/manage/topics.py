@@ -36,7 +36,7 @@ DEFAULT_QUEUES = 8  # of each broker, as in mqadmin
 MAX_QUEUES = 65_536  # of an rmqha broker
 # Queues that are read but no longer written, and so asked for one by one.
 _MOST_UNWRITTEN = 1000
-_ALL_MS = 3_600_000  # see on_all
+ALL_MS = 3_600_000  # see on_all
 _ROUTE_STEP_S = 0.1
 _NO_STATS = "not exist"  # in a broker's error about a counter that has counted nothing yet
 
@@ -127,7 +127,7 @@ def on_all(admin: ClusterAdmin, brokers: Iterable[Broker], ask: Callable[[Broker
 
     Each request has its own time-out, and the first that fails ends the work for its broker.
     """
-    return on_each(admin, brokers, ask, _ALL_MS)
+    return on_each(admin, brokers, ask, ALL_MS)
 
 
 def list_topics(admin: ClusterAdmin, brokers: list[Broker], pattern: str | None = None,

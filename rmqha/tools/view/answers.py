@@ -38,8 +38,9 @@ class _Kept(Generic[T]):
 
 @dataclass
 class _Asking(Generic[T]):
-    """A question that a thread is asking. `ended` is set once the answer or the error is there."""
+    """A question that a thread is asking, or will ask. `ended` is set once the answer or the error is there."""
 
+    is_begun: bool = False  # guarded by Answers._lock
     ended: threading.Event = field(default_factory=threading.Event)
     answer: T | None = None
     error: BaseException | None = None
@@ -52,7 +53,7 @@ class Answers:
         self._lock = threading.Lock()
         # In the order in which they were given; guarded by _lock.
         self._kept: dict[object, _Kept[object]] = {}
-        # Replaced by `forget`, so that nobody takes an answer from before a change; guarded by _lock.
+        # Replaced by `forget`, so that no caller takes an answer from before a change; guarded by _lock.
         self._asking: dict[object, _Asking[object]] = {}
         self._pool = NamedThreadPool("QuestionThread_", _THREADS)
 
@@ -74,10 +75,10 @@ class Answers:
                     self._ask_later(question, ttl_s, ask, stale_s)
                 return kept.answer  # type: ignore[return-value]  # the same question has the same type of answer
             asking = self._asking.get(question)
-            if is_ours := asking is None:
+            if asking is None:
                 asking = self._asking[question] = _Asking()
-        if is_ours:
-            self._ask(question, asking, ttl_s, ask, stale_s)
+        # Unless a thread is asking already: do not wait for a thread that may be busy with other questions.
+        self._ask(question, asking, ttl_s, ask, stale_s)
         asking.ended.wait()
         if asking.error is not None:
             raise asking.error
@@ -109,6 +110,11 @@ class Answers:
             del self._asking[question]
 
     def _ask(self, question: object, asking: _Asking[T], ttl_s: float, ask: Callable[[], T], stale_s: float) -> None:
+        """Ask, unless another thread has begun to."""
+        with self._lock:
+            if asking.is_begun:
+                return
+            asking.is_begun = True
         begin = time.monotonic()
         try:
             asking.answer = ask()

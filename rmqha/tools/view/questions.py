@@ -10,7 +10,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,8 +25,10 @@ from rmqha.common.protocol import namespace_util, response_code
 from rmqha.common.protocol.client_bodies import ConsumerConnection
 from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.exception import RemotingException
+from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.admin.message_track import message_track_detail
+from rmqha.tools.admin.topic_tables import Settings
 from rmqha.tools.command.message_print import message_fields
 from rmqha.tools.manage.topics import TopicRow as TopicRow
 from rmqha.tools.replication.ask import in_parallel
@@ -143,7 +145,7 @@ class Questions:
                                    {broker.name for broker in now.brokers} | {broker.cluster for broker in now.brokers})
 
     def prepare(self, now: Snapshot) -> None:
-        """Ask for the topics of all masters on another thread, so that they are there when somebody wants them."""
+        """Ask for the topics of all masters on another thread, so that they are there when they are wanted."""
         def ask() -> None:
             try:
                 self.topic_listing(now)
@@ -155,6 +157,13 @@ class Questions:
         """Return the topics of one broker."""
         return self.answers.get(("topics", address), TOPICS_TTL_S, lambda: asked(lambda: self._tables.ask(address)),
                                 TOPICS_STALE_S)
+
+    def topics_of(self, broker: Broker) -> Mapping[str, Settings]:
+        """Return the settings of all topics of a broker. CannotAnswerError, as operations on all masters expect it."""
+        try:
+            return self.topic_table(broker.address).topics
+        except QuestionError as error:
+            raise CannotAnswerError(error.message) from error
 
     def _table_or_error(self, address: str) -> Exception | None:
         try:

@@ -375,7 +375,8 @@ class Admin:
 
     def __init__(self, answer):
         self.answer = answer
-        self.api = self.mq_admin = self
+        self.api = self.mq_admin = self.remoting_client = self
+        self.channel_tables = {}
 
     def __getattr__(self, _name):
         def ask(*_arguments, **_more):
@@ -395,6 +396,7 @@ def client_of(now, admin_answer=()):
                              history=history, picture=lambda: made, questions=questions, messages=Messages(questions),
                              admin=admin, producer=admin, browser=Browser(admin), masters=lambda: [broker],
                              brokers=lambda name=None: [broker])
+    source.dead_letter_counts = lambda: Source.dead_letter_counts(source)
     return TestClient(create_app(source, Access(TOKEN, False, Role.ADMINISTER)), "http://127.0.0.1:8088",
                       raise_server_exceptions=False)
 

@@ -159,7 +159,8 @@ def test_filters(stage, label, value, wanted):
         stage.until(lambda: re.search(r", all|so far|No message matches", stage.text()), "a page")
         if "so far" not in stage.text():
             break
-        stage.run("[...document.querySelectorAll('main button')].find((b) => /More|Continue/.test(b.innerText))?.click()")
+        stage.run("""[...document.querySelectorAll("main button")].find((each) =>
+            /More|Continue/.test(each.innerText))?.click()""")
         stage.until(lambda: "Asking" not in stage.text(), "the next page")
     stage.wait(wanted)
     stage.scene(f"filter-{label.split()[0].lower()}", whole=False)

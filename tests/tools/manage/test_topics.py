@@ -467,7 +467,7 @@ def test_internal_error_of_a_request_is_reported_and_not_waited_for(monkeypatch)
     with FakeServer({}) as server:
         monkeypatch.setattr(topics, "settings_on", broken)
         result = Line(server.address).run("topic", "list")
-    assert result.exit_code == 2 and "led to an internal error, KeyError: 'odd'. Please report it" in result.output
+    assert result.exit_code == 2 and "internal error in rmqha, KeyError: 'odd'. Please report it" in result.output
 
 
 def test_queues_that_are_only_read_are_bounded():
