@@ -13,8 +13,7 @@ from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.protocol import response_code
 from rmqha.testing import EmbeddedError, EmbeddedRocketMQ, RemoteRocketMQ, node
-from rmqha.testing.embedded import TemporaryFolder
-from rmqha.testing.node import free_broker_port, parse_topology
+from rmqha.testing.cluster_parts import TemporaryFolder, free_broker_port, parse_topology
 from tests.support import start_as
 from tests.support.sources import ROOT
 from tests.support.wait import lasting, own_threads, wait_until
@@ -220,7 +219,7 @@ def test_unknown_node_is_refused_with_a_list_of_the_nodes(mq):
 
 
 def test_next_start_deletes_the_folder_of_a_killed_process(tmp_path):
-    code = ("import os, signal, sys\nfrom rmqha.testing.embedded import TemporaryFolder\n"
+    code = ("import os, signal, sys\nfrom rmqha.testing.cluster_parts import TemporaryFolder\n"
             "folder = TemporaryFolder(sys.argv[1])\nos.kill(os.getpid(), signal.SIGKILL)")
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     mine = TemporaryFolder(tmp_path)

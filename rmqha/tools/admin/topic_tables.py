@@ -7,6 +7,7 @@
 lock between them, needs no memory beside the result, and takes a fourth of the time. Any other text is read by
 `remoting_serializable`. Both have the same result.
 """
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +24,10 @@ from rmqha.tools.admin.large_answers import ask_large
 if TYPE_CHECKING:
     from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 
-# Brokers limit them to 127 and 255 characters.
+log = logging.getLogger("RocketmqTools")
+
+MAX_TOPICS = 400_000  # of a broker; those of rmqha have at most 100,000
+# Brokers limit them to 127 characters, and to 255 those of groups.
 MAX_NAME = 1024
 
 _NUMBER = rb"-?(?:0|[1-9]\d{0,17})"
@@ -95,8 +99,11 @@ def decode_topics(body: bytes | bytearray | memoryview) -> Topics:
     if topics is None:
         table = remoting_serializable.from_json(TopicConfigSerializeWrapper, body).topicConfigTable or {}
         topics = settings_of(table)
-    return topics if max(map(len, topics), default=0) <= MAX_NAME else {
-        name: settings for name, settings in topics.items() if len(name) <= MAX_NAME}
+    if max(map(len, topics), default=0) <= MAX_NAME:
+        return topics
+    found = {name: settings for name, settings in topics.items() if len(name) <= MAX_NAME}
+    log.warning("%d topics are left out, whose names have more than %d characters", len(topics) - len(found), MAX_NAME)
+    return found
 
 
 def settings_of(table: Mapping[str, TopicConfig]) -> Topics:

@@ -180,8 +180,8 @@ class Api:
 
     def topic_settings(self, name: str) -> Json:
         """Return a topic's settings on each master, and in which of them the masters differ."""
-        admin = self._source.admin
-        found = on_each(admin, self._source.masters(), lambda broker: self._source.questions.topics_of(broker).get(name),
+        admin, questions = self._source.admin, self._source.questions
+        found = on_each(admin, self._source.masters(), lambda broker: questions.topics_of(broker).get(name),
                         groups.long_ms(admin))
         rows = [{"broker": broker.name, "read_queues": config.read_queues, "write_queues": config.write_queues,
                  "perm": topics.perm_text(config.perm), "order": config.order}

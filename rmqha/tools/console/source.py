@@ -20,7 +20,7 @@ from rmqha.tools.view.snapshot import Collector, History, Picture
 log = logging.getLogger("RocketmqTools")
 
 _FIRST_PICTURE_S = 5.0
-# So often these are asked for although no page views them, so that the first viewer need not wait for them. Counting
+# How often these are requested although no page shows them, so that the first viewer need not wait. Counting
 # dead letters takes some requests for each group that has any.
 _TOPICS_EVERY_S, _DEAD_LETTERS_EVERY_S = 20.0, 300.0
 _DEAD_LETTERS_TTL_S, _DEAD_LETTERS_STALE_S = 10.0, 600.0

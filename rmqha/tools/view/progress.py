@@ -6,6 +6,7 @@ A broker with 5,000 groups reports 40,000 queues or more, in a text whose maps h
 reads that. `decode_progress` reads the text that brokers write queue by queue, with one pattern; any other text is read
 by `remoting_serializable`, with the same result, and twenty times as slowly.
 """
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from rmqha.tools.admin.large_answers import ask_large
 
 if TYPE_CHECKING:
     from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
+
+log = logging.getLogger("RocketmqTools")
 
 # Brokers limit them to 255 characters.
 MAX_NAME = 1024
@@ -116,7 +119,7 @@ def _state(group: str, parts: list[Progress]) -> GroupState:
 
 
 def progress_of(answer: ConsumeStatsList) -> dict[str, Progress]:
-    """Return the groups of one broker's answer."""
+    """Return the groups of one broker's answer, without queues that lack a name."""
     found: dict[str, Progress] = {}
     for each in answer.consumeStatsList:
         for group, stats in each.items():
@@ -125,7 +128,7 @@ def progress_of(answer: ConsumeStatsList) -> dict[str, Progress]:
                 progress.tps += real(one.consumeTps) or 0.0
                 progress.places += [QueuePlace(queue.topic, queue.brokerName, queue.queueId, place.brokerOffset,
                                                place.consumerOffset, place.lastTimestamp)
-                                    for queue, place in one.offsetTable.items()]
+                                    for queue, place in one.offsetTable.items() if queue.topic and queue.brokerName]
     return found
 
 
@@ -140,14 +143,20 @@ def ask_progress(admin: "DefaultMQAdminExt", address: str, timeout_ms: float) ->
 
 
 def decode_progress(body: bytes | bytearray | memoryview) -> dict[str, Progress]:
-    """Return the groups of a broker, without those whose names have more than MAX_NAME characters.
+    """Return the groups of a broker, without groups and places whose names have more than MAX_NAME characters.
 
     Raises FastjsonError.
     """
     found = _Usual(body).read()
     if found is None:
         found = progress_of(remoting_serializable.from_json(ConsumeStatsList, body))
-    return {group: progress for group, progress in found.items() if len(group) <= MAX_NAME}
+    longest = max(map(len, (*found, *{name for progress in found.values() for place in progress.places
+                                      for name in place[:2]})), default=0)
+    if longest <= MAX_NAME:
+        return found
+    log.warning("groups and queues are left out, whose names have more than %d characters", MAX_NAME)
+    return {group: Progress([place for place in progress.places if max(map(len, place[:2])) <= MAX_NAME], progress.tps)
+            for group, progress in found.items() if len(group) <= MAX_NAME}
 
 
 _NUMBER = rb"(-?(?:0|[1-9]\d{0,17}))"
@@ -203,8 +212,9 @@ class _Usual:
         names, at, table = self._names, self._at, {}
         while (place := self._place(self._body, at)) is not None:
             broker, queue_id, topic, end, offset, consumed, after = place.groups()
-            where = (names.get(topic) or self._name(topic), names.get(broker) or self._name(broker), int(queue_id))
-            table[where] = QueuePlace(*where, int(end), int(offset), int(consumed))
+            if topic and broker:
+                where = (names.get(topic) or self._name(topic), names.get(broker) or self._name(broker), int(queue_id))
+                table[where] = QueuePlace(*where, int(end), int(offset), int(consumed))
             at = place.end()
             if after == b"}":
                 self._at = at

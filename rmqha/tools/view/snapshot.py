@@ -575,7 +575,7 @@ class History:
 
 
 def _values(picture: Picture, most: int) -> dict[Key, float | None]:
-    """Return the values by series, the groups first: at most so many, those that are the furthest behind as the last.
+    """Return the values by series, the groups first: at most `most`, those that are the furthest behind last.
     """
     now = picture.snapshot
     values: dict[Key, float | None] = {(BEHIND, group.name): group.behind

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.admin.topic_tables import Settings, ask_topics
+from rmqha.tools.admin.topic_tables import MAX_TOPICS, Settings, ask_topics
 from rmqha.tools.manage.topics import RowMaker, TopicRow
 
 _MAX_LISTINGS = 20
@@ -57,6 +57,8 @@ class TopicTables:
             assert known is not None  # its state was in the request
             return known
         topics = {**known.topics, **told.topics} if told.only_changes and known is not None else told.topics
+        if len(topics) > MAX_TOPICS:
+            raise ValueError(f"broker {address} has {len(topics)} topics; at most {MAX_TOPICS} can be shown")
         table = TopicTable(topics, told.state)
         with self._lock:
             self._tables[address] = table
