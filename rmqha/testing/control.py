@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Protocol
 
+from rmqha.common.texts import parse_json
 from rmqha.testing.cluster_parts import EmbeddedError, NotSupportedError
 
 CALL, ARGUMENTS, NAMED, ID = "call", "arguments", "named", "id"
@@ -100,7 +101,7 @@ class CallServer:
 def _call_of(line: bytes) -> dict[str, Any] | None:
     """Return the call in a line of the input, or None."""
     try:
-        call = json.loads(line)
+        call = parse_json(line, "a call")
     except ValueError:
         return None
     return call if isinstance(call, dict) and {ID, CALL, ARGUMENTS, NAMED} <= call.keys() else None

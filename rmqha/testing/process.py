@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import rmqha
+from rmqha.common.texts import parse_json
 from rmqha.testing import control
 from rmqha.testing.cluster_parts import EmbeddedError, NotSupportedError, wait_until
 
@@ -302,7 +303,7 @@ class RocketMQProcess:
         code = self._running().poll()
         for line in self._new_lines():
             if line.startswith("{"):
-                answer = json.loads(line)
+                answer = parse_json(line, "an answer")
                 self._answers[answer[control.ID]] = answer
         if code is not None and number not in self._answers:
             raise EmbeddedError(f"{name}: the RocketMQ for the tests has exited with code {code}: {self._tail()}")

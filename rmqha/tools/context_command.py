@@ -43,9 +43,8 @@ def _told() -> Iterator[None]:
 
 @context_group.command("add", short_help="Add or replace a context.", epilog=examples(
     "rmqha context add test -n 127.0.0.1:9876",
-    "rmqha context add prod -n '10.0.0.8:9876;10.0.0.9:9876' --access-key ops "
-    "--secret-key-command 'pass show rocketmq/prod'",
-    "rmqha context add prod -n mq.example.com:9876 --tls --tls-ca ca.pem --access-key ops --secret-key-env PROD_KEY"))
+    "rmqha context add prod -n 'a:9876;b:9876' --access-key ops --tls-ca ca.pem",
+    "rmqha context add prod -n a:9876 --access-key ops --secret-key-env MQ_KEY"))
 @click.argument("name")
 @click.option("-n", "--namesrv", required=True, metavar="HOST:PORT", help="Name servers, separated by semicolons.")
 @click.option("--access-key", metavar="KEY", help="The account; asks for its secret key, unless an option gives it.")

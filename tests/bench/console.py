@@ -10,10 +10,11 @@ The first master has `--topics` topics with 8 queues each, `--groups` groups wit
 Further masters have the same topics and groups, but no messages. The store is made on disk and built by the broker's
 first start, which is not counted; with `--folder` it is kept there, and used again.
 
-The console is started as users start it. Each path is then requested once, as soon as the console answers, and again
-in each round, `--pause` seconds apart. `CPU` is that of the console and of the brokers together for one request, with
-the polls that fall into it; `bytes` is what the console has received from the servers. After the rounds it polls for
-`--idle` seconds without requests. `--list`: `rmqha topic list` and `rmqha group list` are measured, too.
+The console is started as users start it. `cold` is the time of a page's first request as soon as a new console answers,
+which no user is quick enough for. Then each path is requested once, and again in each round, `--pause` seconds apart.
+`CPU` is that of the console and of the brokers together for one request, with the polls that fall into it; `bytes` is
+what the console has received from the servers. After the rounds it polls for `--idle` seconds without requests.
+`--list`: `rmqha topic list` and `rmqha group list` are measured, too.
 """
 import argparse
 import http.client
@@ -256,8 +257,22 @@ def paths() -> Iterator[tuple[str, str]]:
     yield "store", "/api/store"
 
 
+def measure_cold(namesrv: str, brokers: list[BrokerNode], results: Results) -> None:
+    """Start a console for each of some pages, and request the page at once."""
+    for name, path in paths():
+        if name in ("topics", "groups", "cluster", "search", "messages, newest", "dead letters"):
+            console = Console(namesrv, brokers)
+            try:
+                seconds, _status, _size = console.get(path)
+            finally:
+                console.close()
+            say(f"cold: {name:20} {seconds:.3f} s")
+            results.row("rmqha", "answer of a new console", "s", [seconds], path=name)
+
+
 def measure(console: Console, arguments: argparse.Namespace, results: Results) -> None:
     """Request each path first, then in rounds; then let the console poll."""
+    time.sleep(3)
     took: dict[str, list[float]] = {}
     used: dict[str, list[tuple[float, float, int]]] = {}
     sizes: dict[str, int] = {}
@@ -338,6 +353,7 @@ def run(folder: Path, arguments: argparse.Namespace, results: Results) -> None:
             return
         if arguments.list:
             measure_lists(namesrv.address, arguments, results)
+        measure_cold(namesrv.address, brokers, results)
         console = Console(namesrv.address, brokers)
         stack.callback(console.close)
         measure(console, arguments, results)

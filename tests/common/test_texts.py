@@ -63,6 +63,7 @@ OTHER_READERS = {
     "rmqha/common/texts.py": (1, "parse_json itself"),
     "rmqha/remoting/protocol/fastjson.py": (1, "the wire's dialect, with FastjsonError"),
     "rmqha/remoting/protocol/remoting_command.py": (2, "headers, with RemotingCommandError"),
+    "rmqha/native/build_backend.py": (1, "the project's own file, without the package"),
     "rmqha/tools/terminal.py": (1, "text that the line before has made"),
     "rmqha/tools/command/sub_command.py": (1, "text that the line before has made"),
 }

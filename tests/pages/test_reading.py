@@ -34,6 +34,8 @@ SPARK = "needs Spark and Java; tests/pipeline runs what it describes"
 NOT_RUN = {
     "docs/CONTRIBUTING.md": "its commands run, check and build what this test is a part of",
     "docs/acl.md": PARTS, "docs/client.md": PARTS,
+    "docs/commands.md": "its contexts have addresses of other hosts; tests/tools/test_context_command.py has its own",
+    "docs/containers.md": "tests/containers/test_page.py runs it, where containers can be run",
     "docs/console.md": "tests/tools/console asks the console, which serves until it is stopped",
     "docs/controllers-at-etcd.md": "needs etcd; tests/controller/test_etcd_cluster.py runs controllers there",
     "docs/index.md": "its command is the first one of the README, which is run",

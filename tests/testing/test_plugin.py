@@ -27,15 +27,15 @@ def test_sample_project_has_30_tests(sample):
     assert outcome(done) == "30 passed", done.stdout
 
 
-@in_all
+@in_long
 def test_sample_project_runs_with_servers_in_another_process(sample):
     done = run_pytest(sample, "-q", "--rocketmq-backend=process")
     assert outcome(done) == "30 passed", done.stdout
 
 
 @in_long
-@pytest.mark.parametrize("version", [real_rocketmq.VERSION, real_rocketmq.VERSION_5])
 @pytest.mark.java
+@pytest.mark.parametrize("version", [real_rocketmq.VERSION, real_rocketmq.VERSION_5])
 def test_sample_project_runs_with_the_real_rocketmq_except_for_faults(sample, release, version):
     done = run_pytest(sample, "-q", "--rocketmq-backend=java", f"--rocketmq-home={release(version)}")
     assert outcome(done) == "24 passed, 6 skipped", done.stdout

@@ -141,7 +141,7 @@ def findings(monkeypatch):
     def check(master, slave=None, closed=()):
         answers = {MASTER.address: master, SLAVE.address: slave}
         monkeypatch.setattr(FakeAdmin, "answers", {address: each for address, each in answers.items() if each})
-        monkeypatch.setattr(cluster_checks, "ClusterAdmin", FakeAdmin)
+        monkeypatch.setattr(cluster_checks, "connected", FakeAdmin)
         monkeypatch.setattr(cluster_checks, "probe",
                             lambda host, port, _timeout: Probe.SILENT if port in closed else Probe.OPEN)
         report = Report()

@@ -52,7 +52,8 @@ LISTS = st.builds(ConsumeStatsList, st.lists(st.dictionaries(NAMES, st.lists(STA
                                              max_size=3), st.none() | NAMES, NUMBERS)
 FAULTS = st.sampled_from([b"", b'"', b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"\x00", b"\xff", b"\xc3", b"\\",
                           b"0", b"-", b"-0", b"00", b".5", b"1e999", b"null", b"NaN", b"true", b'"$ref"', b'"x":1,',
-                          b'{"$ref":"$"}', b'"attributes":{},', "ü".encode()])
+                          b'{"$ref":"$"}', b'"attributes":{},', b'"attributes":{"perm":"9","$ref":"$.x"},',
+                          b'{"attributes":{"a":"b"},', "ü".encode()])
 
 
 def damaged(body: bytes, share: float, length: int, fault: bytes) -> bytes:
@@ -109,7 +110,9 @@ def test_usual_texts_take_the_quick_way(monkeypatch):
         monkeypatch.setattr(module.remoting_serializable, "from_json", refuse)
     assert [(name, each.read_queues, each.order) for name, each in decode_topics(topics).items()] == [
         (name, 2, True) for name in names]
-    assert decode_topics(topics.replace(b'{"order"', b'{"attributes":{},"order"')) == decode_topics(topics)
+    for attributes in (b"{}", b'{"message.type":"NORMAL","perm":"9"}'):
+        assert decode_topics(topics.replace(b'{"order"', b'{"attributes":%s,"order"' % attributes)) == decode_topics(
+            topics)
     found = decode_progress(stats)
     assert found["g"].places == [QueuePlace("T", "b", 0, 9, 0, 5), QueuePlace("T", "b", 1, 9, 1, 5)]
     assert (found["g"].tps, found["idle"].places) == (1.5, [])
@@ -186,6 +189,20 @@ def test_table_larger_than_a_frame_is_read():
         server.register_processor(request_code.GET_ALL_TOPIC_CONFIG, Processor(serve))
         told = ask_topics(admin, f"127.0.0.1:{server.local_listen_port}", 60_000)
     assert len(told.topics) == 55_000
+
+
+@pytest.mark.parametrize("decode", [decode_topics, decode_progress])
+def test_large_answer_in_an_unusual_form_is_not_parsed(decode):
+    with pytest.raises(AnswerTooLargeError, match="in an unusual form, of which at most 8,388,608 are read"):
+        decode(b'{"topicConfigTable":{"T":{}},"consumeStatsList":[' + b"{}," * (3 << 20) + b"{}]}")
+
+
+def test_number_of_groups_is_bounded(monkeypatch):
+    body = remoting_serializable.encode(ConsumeStatsList([{f"g{number}": []} for number in range(4)]))
+    assert len(decode_progress(body)) == 4
+    monkeypatch.setattr(progress_module, "MAX_GROUPS", 3)
+    with pytest.raises(AnswerTooLargeError, match="it has more than 3 groups"):
+        decode_progress(body)
 
 
 # Only what has changed is requested.

@@ -72,6 +72,8 @@ OTHERS = {
     ("rmqha bench e2e", "--rate"): "messages a second", ("rmqha produce", "--rate"): "messages a second",
     ("rmqha drill failover", "--rate"): "messages a second", ("rmqha pipeline replay", "--to"): "a topic",
     ("rmqha pipeline restore", "--to"): "a topic",
+    ("rmqha dlq resend", "--to"): "a topic", ("rmqha acl check", "--from"): "an address",
+    ("rmqha group seek", "--to"): "also a word or an offset; times as everywhere",
 }
 CALLBACKS = {job_command.moment: units.parse_time, job_command.size: units.parse_size,
              job_command.queue_file_size: units.parse_size}
@@ -372,6 +374,8 @@ def test_size_or_time_with_too_many_digits_is_a_usage_error(digits, unit):
 GUARDED = {
     "rmqha/common/util_all.py", "rmqha/tools/terminal.py", "rmqha/common/logs.py", "rmqha/tools/top/top_app.py",
     "rmqha/common/message/message_decoder.py",
+    # the time of a build, and the times of files, limited to those that an archive can have
+    "rmqha/native/build_backend.py", "rmqha/tools/support/bundle.py", "rmqha/tools/support/support_command.py",
 }
 CALENDAR = {"fromtimestamp", "utcfromtimestamp", "gmtime", "localtime", "ctime"}
 

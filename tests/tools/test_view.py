@@ -201,6 +201,21 @@ def test_history_keeps_the_groups_furthest_behind():
     assert history.line(IN, MASTER.address)
 
 
+def test_history_keeps_the_last_points_and_one_per_minute_before_them():
+    history = History(points=4, series=30)
+    for second in range(0, 300, 20):
+        lag = None if second == 280 else second
+        history.add(picture(snapshot(float(second), replication=(
+            MasterView("C", "broker-a", MASTER.address, slaves=[replace(SLAVE_OF, lag_bytes=lag)]),)), None, None))
+    begin_ms = 1_700_000_000_000
+    assert history.line(LAG, SLAVE.address) == [(begin_ms + second * 1000, None if second == 280 else second)
+                                                for second in (220, 240, 260, 280)]
+    assert history.values(LAG, SLAVE.address, 2) == [260, None] and history.values(LAG, SLAVE.address, 0) == []
+    told = [(at_ms - begin_ms) // 1000 for at_ms, _value in history.range(LAG, SLAVE.address, 200_000)]
+    assert told == [120, 180, 220, 240, 260, 280]
+    assert history.range(LAG, "nobody", 200_000) == []
+
+
 def test_json_contains_everything_shown():
     now = snapshot(12.0, groups=[group("readers", place(0, 10, 4))], name_servers=(("ns:9876", "gone"),),
                    faults=(Fault(Status.CRITICAL, "a fault"),), groups_errors=("slow",))

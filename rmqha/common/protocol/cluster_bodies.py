@@ -186,7 +186,7 @@ _REPORT_MARKS = '{[,:"'
 MAX_REPORT_MARKS = 40_000
 
 
-@dataclass(frozen=True)
+@dataclass
 class ConfigFileReport:
     """A broker's config file compared with the running broker; without secret keys.
 

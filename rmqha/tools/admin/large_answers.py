@@ -2,6 +2,7 @@
 
 A frame has at most 16 MiB. The table of 100,000 topics has 12 to 36 MiB, by the length of their names, and brokers send
 it nevertheless. So `ask_large` accepts up to MAX_ANSWER_BYTES. A larger answer is refused when its length has arrived.
+`check_unusual` limits the memory for an answer that a broker did not write.
 """
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,10 +23,19 @@ if TYPE_CHECKING:
     from rmqha.remoting.tls import TlsSocket
 
 MAX_ANSWER_BYTES = 48 << 20
+# Of an answer that is not in the form in which brokers write it: parsing may take fifty times its size.
+MAX_UNUSUAL_BYTES = 8 << 20
 
 
 class AnswerTooLargeError(ValueError):
-    """An answer is larger than MAX_ANSWER_BYTES."""
+    """An answer is larger than MAX_ANSWER_BYTES, or unusual and larger than MAX_UNUSUAL_BYTES."""
+
+
+def check_unusual(body: bytes | bytearray | memoryview) -> None:
+    """Check that a body in an unusual form may be parsed. AnswerTooLargeError."""
+    if len(body) > MAX_UNUSUAL_BYTES:
+        raise AnswerTooLargeError(f"it has {len(body):,} bytes in an unusual form, of which at most "
+                                  f"{MAX_UNUSUAL_BYTES:,} are read")
 
 
 class _Decoder(FrameDecoder):

@@ -19,7 +19,7 @@ from rmqha.common.sys_flags import TopicFilterType
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
-from rmqha.tools.admin.large_answers import ask_large
+from rmqha.tools.admin.large_answers import ask_large, check_unusual
 
 if TYPE_CHECKING:
     from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
@@ -32,11 +32,13 @@ MAX_NAME = 1024
 
 _NUMBER = rb"-?(?:0|[1-9]\d{0,17})"
 _TEXT = rb'"([^"\\\x00-\x1f]*+)"'
-_DELETED = _TEXT.replace(b"(", b"").replace(b")", b"") + b":" + _NUMBER
+_PLAIN_TEXT = rb'"[^"\\\x00-\x1f]*+"'
+_DELETED = _PLAIN_TEXT + b":" + _NUMBER
+_ATTRIBUTE = _PLAIN_TEXT + b":" + _PLAIN_TEXT
 _HEAD = (rb'\{(?:"dataVersion":\{"counter":' + _NUMBER + rb'(?:,"stateVersion":' + _NUMBER + rb')?,"timestamp":'
          + _NUMBER + rb'\},)?(?:"deletedTopics":\{' + _DELETED + b"(?:," + _DELETED + rb')*\},)?"topicConfigTable":\{')
-# The settings are two groups, because the name is between them. RocketMQ 5 adds attributes.
-_ENTRY = (_TEXT + rb':\{((?:"attributes":\{\},)?"order":(?:true|false),"perm":' + _NUMBER + rb',"readQueueNums":'
+# The settings are two groups, because the name is between them. RocketMQ 5 adds attributes before the others.
+_ENTRY = (_TEXT + rb':\{((?:"attributes":\{(?:' + _ATTRIBUTE + b"(?:," + _ATTRIBUTE + rb')*)?\},)?"order":(?:true|false),"perm":' + _NUMBER + rb',"readQueueNums":'
           + _NUMBER + rb',"topicFilterType":"(?:SINGLE_TAG|MULTI_TAG)"),"topicName":' + _TEXT
           + rb',("topicSysFlag":' + _NUMBER + rb',"writeQueueNums":' + _NUMBER + rb")\}([,}])")
 _VALUES = re.compile(rb'"(order|perm|readQueueNums|topicFilterType|topicSysFlag|writeQueueNums)":"?(\w+|-\d+)')
@@ -93,10 +95,11 @@ def ask_topics(admin: "DefaultMQAdminExt", address: str, timeout_ms: float, know
 def decode_topics(body: bytes | bytearray | memoryview) -> Topics:
     """Return the topics of a table by the names that are its keys, without those of more than MAX_NAME characters.
 
-    Raises FastjsonError.
+    Raises FastjsonError and AnswerTooLargeError, which are ValueErrors.
     """
     topics = _decode_usual(body)
     if topics is None:
+        check_unusual(body)
         table = remoting_serializable.from_json(TopicConfigSerializeWrapper, body).topicConfigTable or {}
         topics = settings_of(table)
     if max(map(len, topics), default=0) <= MAX_NAME:
@@ -129,7 +132,7 @@ def _decode_usual(body: bytes | bytearray | memoryview) -> Topics | None:
             return None
         name, first, own_name, last, next_one = found.groups()
         # A text with references means something else.
-        if name == b"$ref" or own_name == b"$ref":
+        if b"$ref" in (name, own_name) or b'"$ref"' in first:
             return None
         settings = shared.get((first, last))
         if settings is None:

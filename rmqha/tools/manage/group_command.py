@@ -61,7 +61,7 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for conf
 
 @click.group("group")
 def group_group() -> None:
-    """List, describe, create, change, pause and delete consumer groups, and move their offsets.
+    """List and change consumer groups, and move their offsets.
 
     A group has settings on each master, so each command asks or changes all masters of the cluster. If some of them
     fail, the others are done, the failed ones are named, and the exit code is 1.

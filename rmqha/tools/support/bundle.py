@@ -121,6 +121,10 @@ def _gzip(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
+# The times that a zip file can have: 1980 to 2107.
+_ZIP_FIRST_S, _ZIP_LAST_S = 315_532_800, 4_354_819_198
+
+
 class Zip:
     """A zip file."""
 
@@ -131,7 +135,7 @@ class Zip:
 
     def packed(self, name: str, data: bytes, mtime: float) -> tuple[int, tuple[zipfile.ZipInfo, bytes]]:
         """Return the most that a member takes, and what is written."""
-        info = zipfile.ZipInfo(name, max(time.gmtime(mtime)[:6], (1980, 1, 1, 0, 0, 0)))
+        info = zipfile.ZipInfo(name, time.gmtime(min(max(mtime, _ZIP_FIRST_S), _ZIP_LAST_S))[:6])
         info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, _MODE << 16
         packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15)
         size = len(packer.compress(data)) + len(packer.flush())

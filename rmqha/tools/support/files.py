@@ -4,7 +4,6 @@ Nothing here follows a path out of a log folder, waits for a pipe, or reads a me
 """
 import os
 import struct
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -306,6 +305,6 @@ def _listing(root: str, logs: list[str], missing: list[Missing]) -> tuple[list[s
                 count["bytes"] += status.st_size
                 count["allocated"] += status.st_blocks * 512
                 count["segments"] += is_segment_name(name)
-                moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(status.st_mtime))
+                moment = iso_time(int(status.st_mtime * 1000)) or "?"
                 rows.append(f"{status.st_size}\t{status.st_blocks * 512}\t{moment}\t{os.path.join(folder, name)!r}")
     return rows, {"folders": counts}, True

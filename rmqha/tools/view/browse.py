@@ -26,6 +26,7 @@ from rmqha.common.message.message_layout import MessageDecodeError
 from rmqha.common.protocol import message_heads, response_code
 from rmqha.common.protocol.command_custom_header import HeaderFieldError
 from rmqha.common.protocol.message_heads import GetMessageHeadsRequestHeader, MessageHead, MessageHeads
+from rmqha.common.texts import parse_json
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 from rmqha.tools.view.heads import HeadReader
 from rmqha.tools.view.questions import (
@@ -247,13 +248,13 @@ class Cursor:
         if len(text) > MAX_CURSOR_CHARACTERS:
             raise QuestionError(f"the cursor has {len(text)} characters; at most {MAX_CURSOR_CHARACTERS} are allowed")
         try:
-            content = json.loads(text)
+            content = parse_json(text, "the cursor")
             places = {(broker, int(queue_id)): _offset(offset) for broker, queues in content["queues"].items()
                       for queue_id, offset in queues.items()}
             if not isinstance(content["backwards"], bool) or not all(queue_id >= 0 for _, queue_id in places):
                 raise ValueError("a wrong value")
             return cls(content["backwards"], _whole(content["since"]), places)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise QuestionError(f"the cursor is not valid: {error}. Begin again without it") from None
 
 

@@ -21,13 +21,14 @@ from rmqha.common.texts import real
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.tools.admin.default_mq_admin_ext import SYSTEM_GROUPS
-from rmqha.tools.admin.large_answers import ask_large
+from rmqha.tools.admin.large_answers import AnswerTooLargeError, ask_large, check_unusual
 
 if TYPE_CHECKING:
     from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
 
 log = logging.getLogger("RocketmqTools")
 
+MAX_GROUPS = 400_000  # of a broker; those of rmqha have at most 100,000
 # Brokers limit them to 255 characters.
 MAX_NAME = 1024
 
@@ -145,10 +146,11 @@ def ask_progress(admin: "DefaultMQAdminExt", address: str, timeout_ms: float) ->
 def decode_progress(body: bytes | bytearray | memoryview) -> dict[str, Progress]:
     """Return the groups of a broker, without groups and places whose names have more than MAX_NAME characters.
 
-    Raises FastjsonError.
+    Raises FastjsonError and AnswerTooLargeError, which are ValueErrors.
     """
     found = _Usual(body).read()
     if found is None:
+        check_unusual(body)
         found = progress_of(remoting_serializable.from_json(ConsumeStatsList, body))
     longest = max(map(len, (*found, *{name for progress in found.values() for place in progress.places
                                       for name in place[:2]})), default=0)
@@ -191,6 +193,8 @@ class _Usual:
             progress = found.setdefault(self._name(group[1]), Progress())
             if not self._read_stats(progress):
                 return None
+            if len(found) > MAX_GROUPS:
+                raise AnswerTooLargeError(f"it has more than {MAX_GROUPS} groups")
             if not self._comes(b"},"):
                 return found if self._comes(b"}") and self._take(_TAIL) is not None else None
 
