@@ -18,19 +18,19 @@ from rmqha.common.protocol.table_bodies import (
     TopicConfigSerializeWrapper,
 )
 from rmqha.common.sys_flags import TopicFilterType
-from rmqha.common.topics import TopicConfig
+from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.protocol.fastjson import FastjsonError
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.tools.admin import topic_tables
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin
 from rmqha.tools.admin.large_answers import MAX_ANSWER_BYTES, AnswerTooLargeError, ask_large
-from rmqha.tools.admin.topic_tables import ask_topics, decode_topics, settings_of
+from rmqha.tools.admin.topic_tables import Told, ask_topics, decode_topics, settings_of
 from rmqha.tools.manage.topics import configs_on
 from rmqha.tools.terminal import CannotAnswerError
 from rmqha.tools.view import progress as progress_module
 from rmqha.tools.view import topic_lists
-from rmqha.tools.view.progress import MAX_NAME, QueuePlace, decode_progress, progress_of
+from rmqha.tools.view.progress import MAX_NAME, QueuePlace, ask_progress, decode_progress, progress_of
 from rmqha.tools.view.topic_lists import TopicLists, TopicTable, TopicTables
 from tests.remoting.support import Processor, running_client, running_server
 from tests.support.tiers import drawn
@@ -197,8 +197,10 @@ def test_large_answer_in_an_unusual_form_is_not_parsed(decode):
         decode(b'{"topicConfigTable":{"T":{}},"consumeStatsList":[' + b"{}," * (3 << 20) + b"{}]}")
 
 
-def test_number_of_groups_is_bounded(monkeypatch):
-    body = remoting_serializable.encode(ConsumeStatsList([{f"g{number}": []} for number in range(4)]))
+@pytest.mark.parametrize("groups", [[{f"g{number}": []} for number in range(4)],
+                                    [{f"g{number}": [] for number in range(4)}]], ids=["quick", "plain"])
+def test_number_of_groups_is_bounded(groups, monkeypatch):
+    body = remoting_serializable.encode(ConsumeStatsList(groups))
     assert len(decode_progress(body)) == 4
     monkeypatch.setattr(progress_module, "MAX_GROUPS", 3)
     with pytest.raises(AnswerTooLargeError, match="it has more than 3 groups"):
@@ -263,3 +265,28 @@ def test_listing_is_made_again_only_when_a_table_changes():
     assert made.of_kind("all") is made.rows and made.of_kind("odd") == ()
     assert lists.listing([("broker-a", first), ("broker-b", second)], own) is made
     assert lists.listing([("broker-a", first), ("broker-b", table("C"))], own).kinds["system"] == 2
+
+
+# RocketMQ
+
+
+@pytest.mark.java
+def test_tables_of_rocketmq_take_the_quick_way(make_namesrv, make_broker, monkeypatch):
+    namesrv = make_namesrv("java").address
+    broker = make_broker("java", namesrv)
+    with ClusterAdmin(namesrv, 60_000) as admin:
+        for name in ("first", "%RETRY%readers"):
+            admin.create_and_update_topic_config(broker.address, TopicConfig(name, 2, 3))
+        admin.create_and_update_subscription_group_config(broker.address, SubscriptionGroupConfig("readers"))
+        admin.update_consume_offset(broker.address, "readers", MessageQueue("first", "broker-a", 1), 0)
+        api = admin.api
+        topics = settings_of(api.get_all_topic_config(broker.address, 60_000).topicConfigTable)
+        progress = progress_of(api.fetch_consume_stats_in_broker(broker.address, False, 60_000))
+
+        def refuse(*_arguments):
+            raise AssertionError("decoded in the plain way")
+        for module in (topic_tables, progress_module):
+            monkeypatch.setattr(module.remoting_serializable, "from_json", refuse)
+        told = ask_topics(admin, broker.address, 60_000)
+        assert told == Told(topics) and topics["first"].write_queues == 3
+        assert ask_progress(admin, broker.address, 60_000) == progress and len(progress["readers"].places) == 3

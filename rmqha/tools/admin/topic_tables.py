@@ -35,13 +35,14 @@ _TEXT = rb'"([^"\\\x00-\x1f]*+)"'
 _PLAIN_TEXT = rb'"[^"\\\x00-\x1f]*+"'
 _DELETED = _PLAIN_TEXT + b":" + _NUMBER
 _ATTRIBUTE = _PLAIN_TEXT + b":" + _PLAIN_TEXT
+_ATTRIBUTES = rb'"attributes":\{(?:' + _ATTRIBUTE + b"(?:," + _ATTRIBUTE + rb")*)?\},"
 _HEAD = (rb'\{(?:"dataVersion":\{"counter":' + _NUMBER + rb'(?:,"stateVersion":' + _NUMBER + rb')?,"timestamp":'
          + _NUMBER + rb'\},)?(?:"deletedTopics":\{' + _DELETED + b"(?:," + _DELETED + rb')*\},)?"topicConfigTable":\{')
 # The settings are two groups, because the name is between them. RocketMQ 5 adds attributes before the others.
-_ENTRY = (_TEXT + rb':\{((?:"attributes":\{(?:' + _ATTRIBUTE + b"(?:," + _ATTRIBUTE + rb')*)?\},)?"order":(?:true|false),"perm":' + _NUMBER + rb',"readQueueNums":'
+_ENTRY = (_TEXT + rb":\{((?:" + _ATTRIBUTES + rb')?"order":(?:true|false),"perm":' + _NUMBER + rb',"readQueueNums":'
           + _NUMBER + rb',"topicFilterType":"(?:SINGLE_TAG|MULTI_TAG)"),"topicName":' + _TEXT
           + rb',("topicSysFlag":' + _NUMBER + rb',"writeQueueNums":' + _NUMBER + rb")\}([,}])")
-_VALUES = re.compile(rb'"(order|perm|readQueueNums|topicFilterType|topicSysFlag|writeQueueNums)":"?(\w+|-\d+)')
+_VALUES = rb'"(order|perm|readQueueNums|topicFilterType|topicSysFlag|writeQueueNums)":"?(\w+|-\d+)'
 
 
 class Settings(NamedTuple):
@@ -143,6 +144,6 @@ def _decode_usual(body: bytes | bytearray | memoryview) -> Topics | None:
 
 
 def _settings(first: bytes, last: bytes) -> Settings:
-    values = {key.decode(): value.decode() for key, value in _VALUES.findall(first + last)}
+    values = {key.decode(): value.decode() for key, value in re.findall(_VALUES, first + last)}
     return Settings(int(values["readQueueNums"]), int(values["writeQueueNums"]), int(values["perm"]),
                     TopicFilterType[values["topicFilterType"]], int(values["topicSysFlag"]), values["order"] == "true")

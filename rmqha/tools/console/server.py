@@ -93,7 +93,7 @@ def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
     for number in ending_signals():
         signal.signal(number, server.handle_exit)
     with source, bound:
-        # Whoever reads the address may connect at once.
+        # A client that reads the address may connect at once.
         bound.listen()
         click.echo("\n".join(_told(access, host, bound.getsockname()[1])))
         server.run(sockets=[bound])

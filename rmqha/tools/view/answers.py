@@ -25,6 +25,7 @@ SHARE = 0.1
 _MAX_ANSWERS = 400
 # Questions that are asked again at the same time.
 _THREADS = 2
+_MAX_WAITING = 100
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Answers:
         self._kept: dict[object, _Kept[object]] = {}
         # Replaced by `forget`, so that no caller takes an answer from before a change; guarded by _lock.
         self._asking: dict[object, _Asking[object]] = {}
-        self._pool = NamedThreadPool("QuestionThread_", _THREADS)
+        self._pool = NamedThreadPool("QuestionThread_", _THREADS, _MAX_WAITING)
 
     def shutdown(self) -> None:
         """End the threads. A question that is being asked gets no answer any more."""

@@ -8,7 +8,7 @@ by `remoting_serializable`, with the same result, and twenty times as slowly.
 """
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -152,6 +152,7 @@ def decode_progress(body: bytes | bytearray | memoryview) -> dict[str, Progress]
     if found is None:
         check_unusual(body)
         found = progress_of(remoting_serializable.from_json(ConsumeStatsList, body))
+    _check_number(found)
     longest = max(map(len, (*found, *{name for progress in found.values() for place in progress.places
                                       for name in place[:2]})), default=0)
     if longest <= MAX_NAME:
@@ -159,6 +160,11 @@ def decode_progress(body: bytes | bytearray | memoryview) -> dict[str, Progress]
     log.warning("groups and queues are left out, whose names have more than %d characters", MAX_NAME)
     return {group: Progress([place for place in progress.places if max(map(len, place[:2])) <= MAX_NAME], progress.tps)
             for group, progress in found.items() if len(group) <= MAX_NAME}
+
+
+def _check_number(groups: Sized) -> None:
+    if len(groups) > MAX_GROUPS:
+        raise AnswerTooLargeError(f"it has more than {MAX_GROUPS} groups")
 
 
 _NUMBER = rb"(-?(?:0|[1-9]\d{0,17}))"
@@ -193,8 +199,7 @@ class _Usual:
             progress = found.setdefault(self._name(group[1]), Progress())
             if not self._read_stats(progress):
                 return None
-            if len(found) > MAX_GROUPS:
-                raise AnswerTooLargeError(f"it has more than {MAX_GROUPS} groups")
+            _check_number(found)
             if not self._comes(b"},"):
                 return found if self._comes(b"}") and self._take(_TAIL) is not None else None
 

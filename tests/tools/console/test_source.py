@@ -1,4 +1,4 @@
-"""What the console keeps: answers that are there before somebody views them, and that show a change at once."""
+"""The cache of the console: answers that are there before somebody views them, and that show a change at once."""
 import pytest
 from starlette.testclient import TestClient
 
