@@ -36,10 +36,9 @@ class AsyncLife:
     @classmethod
     def from_context(cls, group: str, context: str | None = None, **settings: Any) -> Self:
         """Return a client of a group for the cluster of a context; see Lifecycle.from_context."""
-        from rmqha.client.contexts import load_context  # most clients are given an address
+        from rmqha.client.contexts import client_from_context  # most clients are given an address
 
-        create: Callable[..., Self] = cls
-        return create(group, **{**load_context(context).client_arguments(), **settings})
+        return client_from_context(cls, group, context, settings)
 
     def _check_home(self, client: Lifecycle, attribute: str) -> None:
         """Raise MQClientException in a forked process, or in an event loop other than the one that started this object.

@@ -13,9 +13,9 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqha.common import filesystem, mix_all
 from rmqha.common.configuration import nearest_key
@@ -25,6 +25,8 @@ from rmqha.remoting.tls_system_config import TlsSystemConfig
 
 if TYPE_CHECKING:
     from rmqha.remoting.interfaces import RPCHook
+
+T = TypeVar("T")
 
 CONTEXT_ENV = "RMQHA_CONTEXT"
 # Key of click.Context.meta: the value of the option --context of `rmqha`.
@@ -309,6 +311,11 @@ def load_context(name: str | None = None) -> Context:
         raise ContextError("no context is current: choose one with `rmqha context use NAME` or in RMQHA_CONTEXT, or "
                            "add one with `rmqha context add NAME -n HOST:PORT`")
     return context
+
+
+def client_from_context(create: Callable[..., T], group: str, name: str | None, settings: Mapping[str, Any]) -> T:
+    """Return what `create`, the class of a client, makes of a context's arguments and `settings`. ContextError."""
+    return create(group, **{**load_context(name).client_arguments(), **settings})
 
 
 def _output_of(command: str) -> str:

@@ -15,7 +15,6 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
 from typing import Any, Self
@@ -69,11 +68,9 @@ class Lifecycle:
         `context`: its name; by default $RMQHA_CONTEXT, else the current one. `settings`: the other arguments of the
         class. ContextError when the context does not exist or can't be used.
         """
-        from rmqha.client.contexts import load_context  # most clients are given an address
+        from rmqha.client.contexts import client_from_context  # most clients are given an address
 
-        # The subclasses' arguments: group, namesrv_addr, rpc_hook, namespace and settings.
-        create: Callable[..., Self] = cls
-        return create(group, **{**load_context(context).client_arguments(), **settings})
+        return client_from_context(cls, group, context, settings)
 
     def check_process(self) -> None:
         """Raise MQClientException if this process was forked after the start."""

@@ -5,7 +5,6 @@
 With a context the requests are signed with its account, and use its TLS settings. Otherwise they are signed with the
 account in conf/tools.yml, like mqadmin's, if that file exists, and the TLS settings are the system properties.
 """
-import os
 from typing import TYPE_CHECKING
 
 import click
@@ -76,11 +75,6 @@ def chosen_namesrv(ctx: click.Context, param: click.Parameter, value: str | None
         return value
     ctx.meta[_CHOSEN] = context
     return context.namesrv
-
-
-def named_context(ctx: click.Context) -> str | None:
-    """Return the context's name in --context or $RMQHA_CONTEXT, or None."""
-    return ctx.meta.get(_NAMED) or os.environ.get("RMQHA_CONTEXT") or None
 
 
 namesrv_option = click.option(

@@ -8,10 +8,12 @@ import click
 
 from rmqha.client.contexts import (
     CONTEXT_ENV,
+    NAMED_CONTEXT,
     Context,
     ContextError,
     Contexts,
     changing_contexts,
+    chosen_name,
     contexts_file,
     read_contexts,
     write_contexts,
@@ -19,7 +21,7 @@ from rmqha.client.contexts import (
 from rmqha.common.program import examples
 from rmqha.common.texts import HIDDEN, Secret
 from rmqha.tools.admin.cluster_admin import parsed_address
-from rmqha.tools.connection import complete_context, named_context
+from rmqha.tools.connection import complete_context
 from rmqha.tools.terminal import CannotAnswerError, cell, emit, output_option, put, put_facts, render_table
 
 
@@ -154,8 +156,7 @@ def path_command() -> None:
 
 def _in_use(contexts: Contexts) -> str | None:
     """Return the name of the context that commands use: of --context, $RMQHA_CONTEXT, or the current one."""
-    ctx = click.get_current_context()
-    named = named_context(ctx)
+    named = chosen_name(click.get_current_context().meta.get(NAMED_CONTEXT))
     if named is not None:
         contexts.get(named)
     return named or contexts.current

@@ -7,6 +7,7 @@ from typing import Any
 from rmqha import __version__
 from rmqha.common import mix_all
 from rmqha.common.compression import MissingBody
+from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt
 from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.config.config_meanings import MEANINGS
@@ -268,8 +269,8 @@ class Api:
         topic = mix_all.get_dlq_topic(group)
         answer = self.browse(topic, {**query, "backwards": "1"}, person)
         for row in answer["rows"]:
-            row["origin_topic"] = row["properties"].get("RETRY_TOPIC")
-            row["origin_id"] = row["properties"].get("ORIGIN_MESSAGE_ID")
+            row["origin_topic"] = row["properties"].get(message_const.PROPERTY_RETRY_TOPIC)
+            row["origin_id"] = row["properties"].get(message_const.PROPERTY_ORIGIN_MESSAGE_ID)
         return answer
 
     # ---- settings

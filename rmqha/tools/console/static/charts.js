@@ -1,5 +1,5 @@
 // Sparklines, charts and the map of the cluster, as SVG.
-import { bytes, count, percent, span, svg, tone } from "./dom.js";
+import { bytes, count, h, percent, span, svg, tone } from "./dom.js";
 
 // Values oldest first, null for unknown; screen readers read `what`.
 export function spark(values, kind, what) {
@@ -28,6 +28,13 @@ function shape(run, bottom) {
   const [first, last] = [run[0][0].toFixed(1), run[run.length - 1][0].toFixed(1)];
   return [svg("polygon", { class: "series-area", points: `${first},${bottom} ${text} ${last},${bottom}` }),
     svg("polyline", { class: "series-line", points: text })];
+}
+
+// The choice of the time that a chart shows, in minutes.
+export function rangeSelect(changed) {
+  const ranges = [["5", "5 min"], ["15", "15 min"], ["30", "30 min"], ["60", "1 h"], ["360", "6 h"]];
+  return h("select", { "aria-label": "Time range", onchange: changed, "data-key": "range" },
+    ranges.map(([value, text]) => h("option", { value, selected: value === "30" }, text)));
 }
 
 // points: [[ms, value or null], ...] oldest first

@@ -1,18 +1,17 @@
 // The cluster: its problems, rates, replication and brokers; one broker name's settings and stores.
-import { chart, clusterMap, diskBar, segmentStrip, spark } from "./charts.js";
+import { chart, clusterMap, diskBar, rangeSelect, segmentStrip, spark } from "./charts.js";
 import {
   badge, bytes, card, command, confirmed, count, emptyState, field, filterField, form, forRole, frame, h, link, percent, replace, select, span,
   table, tone, troubles, warnings, when, whole,
 } from "./dom.js";
 import { tile } from "./topics.js";
 
-const RANGES = [["5", "5 min"], ["15", "15 min"], ["30", "30 min"], ["60", "1 h"], ["360", "6 h"]];
 const CHARTS = [["in", "Messages in / s", "in"], ["out", "Messages out / s", "out"], ["behind", "Unread messages, all groups", "backlog"]];
 
 export function openCluster({ api, session, root, again }) {
   const [live, charts] = frame(root, h("div", {}), h("div", {}));
   const kind = h("select", { "aria-label": "What the chart shows", onchange: again, "data-key": "kind" }, CHARTS.map(([value, text]) => h("option", { value }, text)));
-  const range = h("select", { "aria-label": "Time range", onchange: again, "data-key": "range" }, RANGES.map(([value, text]) => h("option", { value, selected: value === "30" }, text)));
+  const range = rangeSelect(again);
   return async () => {
     const cluster = await api.get("/api/cluster");
     if (!cluster.brokers.length) {

@@ -1,12 +1,10 @@
 // Consumer groups: the list, one with its queues, clients and settings, and moving its offsets.
-import { chart, spark } from "./charts.js";
+import { chart, rangeSelect, spark } from "./charts.js";
 import {
   badge, card, command, confirmed, count, counted, emptyState, field, filterField, form, forRole, frame, fromLocal, h, link, path, replace,
   select, span, table, tabs, troubles, warnings, when, whole,
 } from "./dom.js";
-import { marked, pager, tile } from "./topics.js";
-
-const PAGE_ROWS = 100;
+import { marked, PAGE_ROWS, pager, tile } from "./topics.js";
 
 const GROUP_COLUMNS = [
   { title: "Group", name: true, cell: (row) => link("groups", row.name), value: (row) => row.name },
@@ -40,10 +38,9 @@ function groupHead(name, here) {
   return tabs([[of(""), "Overview"], [of("seek"), "Move the offsets"], [of("settings"), "Settings"], [path("dead-letters", name), "Dead letters"]], of(here));
 }
 
-const RANGES = [["5", "5 min"], ["15", "15 min"], ["30", "30 min"], ["60", "1 h"], ["360", "6 h"]];
 
 export function openGroup({ api, name, root, again }) {
-  const range = h("select", { onchange: again, "aria-label": "Time range", "data-key": "range" }, RANGES.map(([value, text]) => h("option", { value, selected: value === "30" }, text)));
+  const range = rangeSelect(again);
   const [live] = frame(root, h("div", {}));
   return async () => {
     const group = await api.get(`/api/groups/${encodeURIComponent(name)}`);

@@ -6,7 +6,7 @@ import {
 } from "./dom.js";
 
 const PERMISSIONS = [["rw", "read and write"], ["r", "read only"], ["w", "write only"]];
-const PAGE_ROWS = 100;
+export const PAGE_ROWS = 100;
 
 export function tile(label, value, line, kind) {
   return h("div", { class: "tile" }, h("div", { class: "label" }, label), h("div", { class: "value" }, value),
