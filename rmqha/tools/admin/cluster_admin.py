@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.common.config_keys import address_hint, is_host_and_port
@@ -141,14 +141,14 @@ class ClusterAdmin(DefaultMQAdminExt):
 
     def get_broker_config(self, broker_addr: str) -> dict[str, str]:
         """Return all settings of a broker."""
-        return self.asked(f"broker {broker_addr}", super().get_broker_config, broker_addr)
+        return self.ask_broker(broker_addr, super().get_broker_config)
 
     def runtime_info(self, address: str) -> dict[str, str]:
         """Return the broker's runtime table. A broker that has just started is given time for its first sample."""
         deadline = time.monotonic() + _STARTING_S
         while True:
             try:
-                return self.asked(f"broker {address}", self.fetch_broker_runtime_stats, address).table or {}
+                return self.ask_broker(address, self.fetch_broker_runtime_stats).table or {}
             except RefusedError as refusal:
                 if _NO_SAMPLE not in refusal.message or time.monotonic() > deadline:
                     raise
@@ -157,7 +157,7 @@ class ClusterAdmin(DefaultMQAdminExt):
     def ha_runtime_info(self, address: str) -> HARuntimeInfo | None:
         """Return the state of replication; None when the broker does not know the request, like 4.9."""
         try:
-            return self.asked(f"broker {address}", self.get_broker_ha_status, address)
+            return self.ask_broker(address, self.get_broker_ha_status)
         except RefusedError as refusal:
             if refusal.code == response_code.REQUEST_CODE_NOT_SUPPORTED:
                 return None
@@ -187,8 +187,7 @@ class ClusterAdmin(DefaultMQAdminExt):
         self, broker_addr: str, is_order: bool, timeout_millis: float
     ) -> ConsumeStatsList:
         """Return the consume progress of all groups of a broker."""
-        return self.asked(f"broker {broker_addr}", super().fetch_consume_stats_in_broker, broker_addr, is_order,
-                           timeout_millis)
+        return self.ask_broker(broker_addr, super().fetch_consume_stats_in_broker, is_order, timeout_millis)
 
     def put_probe(self, broker: Broker) -> int:
         """Send one small message to a topic that each 4.9 broker creates at its start; return its offset in the log.
@@ -203,8 +202,8 @@ class ClusterAdmin(DefaultMQAdminExt):
                                                 g=int(time.time() * 1000), h=0, i="", j=0)
             message = Message(topic, _PROBE_BODY)
             try:
-                sent = self.asked(f"broker {broker.address}", self.api.send_message, broker.address, broker.name,
-                                   message, header, _PROBE_BODY, self.timeout_millis)
+                sent = self.ask_broker(broker.address, self.api.send_message, broker.name, message, header, _PROBE_BODY,
+                                       self.timeout_millis)
             except RefusedError as error:
                 if error.code not in _OTHER_TOPIC:
                     raise
@@ -217,41 +216,40 @@ class ClusterAdmin(DefaultMQAdminExt):
 
     def view_record(self, broker_addr: str, offset: int) -> bytes:
         """Return the record that begins at a commit log offset; raise RefusedError when none begins there."""
-        return self.asked(f"broker {broker_addr}", super().view_record, broker_addr, offset)
+        return self.ask_broker(broker_addr, super().view_record, offset)
 
     def get_commit_log_checksums(
         self, broker_addr: str, offset: int, block_size: int, count: int
     ) -> LogChecksums | None:
         """Return the checksums of blocks of a broker's log; None when the broker does not know the request."""
-        return self.asked(f"broker {broker_addr}", super().get_commit_log_checksums, broker_addr, offset, block_size,
-                           count)
+        return self.ask_broker(broker_addr, super().get_commit_log_checksums, offset, block_size, count)
 
     def get_commit_log_bytes(self, broker_addr: str, offset: int, size: int) -> bytes | None:
         """Return at most MAX_BYTES of a broker's log; b"" when it does not hold them all.
 
         None when it does not know the request.
         """
-        return self.asked(f"broker {broker_addr}", super().get_commit_log_bytes, broker_addr, offset, size)
+        return self.ask_broker(broker_addr, super().get_commit_log_bytes, offset, size)
 
     def get_message_heads(self, broker_addr: str, header: "GetMessageHeadsRequestHeader") -> "MessageHeads | None":
         """Return messages of a queue without their bodies; None when the broker does not know the request."""
-        return self.asked(f"broker {broker_addr}", super().get_message_heads, broker_addr, header)
+        return self.ask_broker(broker_addr, super().get_message_heads, header)
 
     def get_broker_epoch_cache(self, broker_addr: str) -> EpochEntryCache:
         """Return a replica's id, its epochs and the end of its log; raise RefusedError when its role is fixed."""
-        return self.asked(f"broker {broker_addr}", super().get_broker_epoch_cache, broker_addr)
+        return self.ask_broker(broker_addr, super().get_broker_epoch_cache)
 
     def notify_broker_role_changed(self, broker_addr: str, header: NotifyBrokerRoleChangedRequestHeader) -> None:
         """Notify a replica which broker is the master."""
-        self.asked(f"broker {broker_addr}", super().notify_broker_role_changed, broker_addr, header)
+        self.ask_broker(broker_addr, super().notify_broker_role_changed, header)
 
     def handover_master(self, broker_addr: str, broker_id: int, timeout_millis: int) -> None:
         """Make a master refuse messages until that replica holds all; RefusedError if it does not catch up in time."""
-        self.asked(f"broker {broker_addr}", super().handover_master, broker_addr, broker_id, timeout_millis)
+        self.ask_broker(broker_addr, super().handover_master, broker_id, timeout_millis)
 
     def rejoin_master(self, broker_addr: str) -> None:
         """Make a slave truncate, at its next handshake, what its master does not have."""
-        self.asked(f"broker {broker_addr}", super().rejoin_master, broker_addr)
+        self.ask_broker(broker_addr, super().rejoin_master)
 
     # ---- controllers
 
@@ -274,6 +272,10 @@ class ClusterAdmin(DefaultMQAdminExt):
         """Make the leading controller elect that replica as master."""
         return self.asked(f"controller {controller_addr}", super().elect_master, controller_addr, cluster_name,
                            broker_name, broker_id)
+
+    def ask_broker(self, address: str, ask: Callable[Concatenate[str, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `ask` with the address of a broker and the other arguments; otherwise like `asked`."""
+        return self.asked(f"broker {address}", ask, address, *args, **kwargs)
 
     def asked(self, whom: str, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `ask` and return its result; raise its failures as errors for users. `whom`: "broker HOST:PORT"."""

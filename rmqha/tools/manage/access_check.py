@@ -66,9 +66,9 @@ class Rules:
     unknown: str = ""
 
     @classmethod
-    def of_broker(cls, told: BrokerAccounts) -> "Rules":
+    def of_broker(cls, held: BrokerAccounts) -> "Rules":
         """Return the rules that a broker has reported."""
-        return cls(told.accounts, told.white_addresses, told.is_enabled, told.is_of_rmqha, told.unknown)
+        return cls(held.accounts, held.white_addresses, held.is_enabled, held.is_of_rmqha, held.unknown)
 
     @classmethod
     def of_files(cls, paths: Iterable[str]) -> "Rules":

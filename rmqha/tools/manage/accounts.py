@@ -109,9 +109,9 @@ class BrokerAccounts:
 def read_accounts(admin: ClusterAdmin, brokers: Iterable[Broker]) -> Outcomes[BrokerAccounts]:
     """Return the accounts of all brokers, asked in parallel."""
     settings = read_settings(admin, brokers)
-    told = on_each(admin, settings.values, lambda broker: _accounts(admin, broker, settings.values[broker]),
+    answers = on_each(admin, settings.values, lambda broker: _accounts(admin, broker, settings.values[broker]),
                    2 * admin.timeout_millis)
-    return _explained(Outcomes(told.values, {**settings.errors, **told.errors}))
+    return _explained(Outcomes(answers.values, {**settings.errors, **answers.errors}))
 
 
 def _accounts(admin: ClusterAdmin, broker: Broker, settings: Settings) -> BrokerAccounts:
@@ -168,9 +168,9 @@ class AccountView:
         return next(iter(self.by_broker.values()))
 
 
-def account_views(told: Mapping[Broker, BrokerAccounts]) -> list[AccountView]:
+def account_views(answers: Mapping[Broker, BrokerAccounts]) -> list[AccountView]:
     """Return all accounts, by key, over the brokers that list them."""
-    listing = {broker: each.accounts for broker, each in told.items() if each.is_enabled and not each.unknown}
+    listing = {broker: each.accounts for broker, each in answers.items() if each.is_enabled and not each.unknown}
     views = []
     for key in sorted({key for accounts in listing.values() for key in accounts}):
         by_broker = {broker: accounts[key] for broker, accounts in listing.items() if key in accounts}
@@ -244,7 +244,7 @@ def generated_secret() -> Secret:
 # ---- changes
 
 
-def create_account(admin: ClusterAdmin, told: Mapping[Broker, BrokerAccounts], account: Account, secret: Secret,
+def create_account(admin: ClusterAdmin, answers: Mapping[Broker, BrokerAccounts], account: Account, secret: Secret,
                    overwrite: bool = False) -> Outcomes[Account]:
     """Create an account on these brokers; return it as each of them has it then.
 
@@ -254,14 +254,14 @@ def create_account(admin: ClusterAdmin, told: Mapping[Broker, BrokerAccounts], a
     check_address(account.white_address)
 
     def create(broker: Broker) -> Account:
-        there = _enabled(told[broker]).accounts.get(account.access_key)
+        there = _enabled(answers[broker]).accounts.get(account.access_key)
         if there is not None and not overwrite:
             raise CannotAnswerError(f"the account {account.access_key} exists already: change it with `rmqha acl user "
                                     "alter`, or give --overwrite")
         if there is not None:
             _refuse_emptied(there, account)
-        return _send(admin, broker, told[broker], account, secret)
-    return _explained(on_each(admin, told, create, 2 * admin.timeout_millis))
+        return _send(admin, broker, answers[broker], account, secret)
+    return _explained(on_each(admin, answers, create, 2 * admin.timeout_millis))
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ def _edited(texts: tuple[str, ...], entries: Mapping[str, str], without: frozens
     return tuple({**found, **{name: f"{name}={perm}" for name, perm in entries.items()}}.values())
 
 
-def alter_account(admin: ClusterAdmin, told: Mapping[Broker, BrokerAccounts], access_key: str, change: AccountChange,
+def alter_account(admin: ClusterAdmin, answers: Mapping[Broker, BrokerAccounts], access_key: str, change: AccountChange,
                   secret: Secret | None) -> Outcomes[Account]:
     """Change an account on these brokers; return it as each of them has it then.
 
@@ -309,7 +309,7 @@ def alter_account(admin: ClusterAdmin, told: Mapping[Broker, BrokerAccounts], ac
         check_key_and_secret(access_key, secret)
 
     def alter(broker: Broker) -> Account:
-        each = _enabled(told[broker])
+        each = _enabled(answers[broker])
         if each.unknown:
             raise CannotAnswerError(f"{each.unknown}: create the account with all its permissions and --overwrite")
         there = each.accounts.get(access_key)
@@ -322,7 +322,7 @@ def alter_account(admin: ClusterAdmin, told: Mapping[Broker, BrokerAccounts], ac
         if its_secret is None:
             raise CannotAnswerError("a change needs the account's secret")
         return _send(admin, broker, each, changed, its_secret)
-    return _explained(on_each(admin, told, alter, 2 * admin.timeout_millis))
+    return _explained(on_each(admin, answers, alter, 2 * admin.timeout_millis))
 
 
 def _refuse_emptied(before: Account, after: Account) -> None:
@@ -334,45 +334,44 @@ def _refuse_emptied(before: Account, after: Account) -> None:
                                     "the account and create it again")
 
 
-def delete_account(admin: ClusterAdmin, told: Mapping[Broker, BrokerAccounts], access_key: str) -> Outcomes[bool]:
+def delete_account(admin: ClusterAdmin, answers: Mapping[Broker, BrokerAccounts], access_key: str) -> Outcomes[bool]:
     """Delete an account on these brokers. False: a broker did not have it."""
     def delete(broker: Broker) -> bool:
-        each = _enabled(told[broker])
+        each = _enabled(answers[broker])
         if not each.unknown and access_key not in each.accounts:
             return False
-        admin.asked(f"broker {broker.address}", admin.api.delete_access_config, broker.address, access_key,
-                    admin.timeout_millis)
+        admin.ask_broker(broker.address, admin.api.delete_access_config, access_key, admin.timeout_millis)
         return True
-    return _explained(on_each(admin, told, delete))
+    return _explained(on_each(admin, answers, delete))
 
 
-def set_white_addresses(admin: ClusterAdmin, told: Mapping[Broker, BrokerAccounts], addresses: list[str],
+def set_white_addresses(admin: ClusterAdmin, answers: Mapping[Broker, BrokerAccounts], addresses: list[str],
                         path: str | None = None) -> Outcomes[None]:
     """Replace the addresses that need no account in a file of these brokers; without `path` in the default file."""
     check_addresses(addresses)
 
     def change(broker: Broker) -> None:
-        _enabled(told[broker])
-        admin.asked(f"broker {broker.address}", admin.api.update_global_white_addrs_config, broker.address,
-                    ",".join(addresses), path, admin.timeout_millis)
-    return _explained(on_each(admin, told, change))
+        _enabled(answers[broker])
+        admin.ask_broker(broker.address, admin.api.update_global_white_addrs_config, ", ".join(addresses), path,
+                         admin.timeout_millis)
+    return _explained(on_each(admin, answers, change))
 
 
-def _enabled(told: BrokerAccounts) -> BrokerAccounts:
-    if not told.is_enabled:
+def _enabled(held: BrokerAccounts) -> BrokerAccounts:
+    if not held.is_enabled:
         raise CannotAnswerError(IS_OFF)
-    return told
+    return held
 
 
-def _send(admin: ClusterAdmin, broker: Broker, told: BrokerAccounts, account: Account, secret: Secret) -> Account:
+def _send(admin: ClusterAdmin, broker: Broker, held: BrokerAccounts, account: Account, secret: Secret) -> Account:
     """Send an account, and return it as the broker has it then. No error contains the secret."""
     who = f"broker {broker.address}"
-    config, before = account.config(secret), told.accounts.get(account.access_key)
-    if not config.whiteRemoteAddress and not told.unknown and (before is None or not before.white_address):
+    config, before = account.config(secret), held.accounts.get(account.access_key)
+    if not config.whiteRemoteAddress and not held.unknown and (before is None or not before.white_address):
         config.whiteRemoteAddress = None  # the file needs no empty one
     try:
         admin.asked(who, admin.api.create_plain_access_config, broker.address, config, admin.timeout_millis)
-        listed = None if told.unknown else admin.asked(who, _listed, admin, broker)
+        listed = None if held.unknown else admin.asked(who, _listed, admin, broker)
     except CannotAnswerError as error:
         raise _without_secret(error, secret) from None
     if listed is None:
@@ -424,15 +423,15 @@ def _is_served(admin: ClusterAdmin, broker: Broker, access_key: str, secret: Sec
 Ask = Callable[[], Secret]
 
 
-def secret_to_send(admin: ClusterAdmin, told: Mapping[Broker, BrokerAccounts], access_key: str, given: Secret | None,
+def secret_to_send(admin: ClusterAdmin, answers: Mapping[Broker, BrokerAccounts], access_key: str, given: Secret | None,
                    is_new: bool, ask: Ask) -> tuple[Secret | None, bool]:
     """Return the secret for a change of an account, and whether it could be compared with the brokers' own.
 
     None: each broker's own can be sent back. `ask` is called without another source. CannotAnswerError when a
     given secret is not the account's present one, unless it is new.
     """
-    having = [broker for broker, each in told.items() if access_key in each.accounts]
-    if given is None and not is_new and having and all(access_key in told[each].known_secrets for each in having):
+    having = [broker for broker, each in answers.items() if access_key in each.accounts]
+    if given is None and not is_new and having and all(access_key in answers[each].known_secrets for each in having):
         return None, True
     secret = given or ask()
     check_key_and_secret(access_key, secret)
@@ -440,7 +439,7 @@ def secret_to_send(admin: ClusterAdmin, told: Mapping[Broker, BrokerAccounts], a
         return secret, True
     is_compared = True
     for broker in having:
-        known = told[broker].known_secrets.get(access_key)
+        known = answers[broker].known_secrets.get(access_key)
         is_right = known == secret if known is not None else is_right_secret(admin, broker, access_key, secret)
         if is_right is False:
             raise CannotAnswerError(f"this is not the secret of {access_key} at broker {broker.address}; nothing was "

@@ -71,13 +71,13 @@ def white_list_group() -> None:
 
 
 def _read(admin: ClusterAdmin, cluster: str | None, broker: str | None) -> Outcomes[BrokerAccounts]:
-    told = read_accounts(admin, picked(admin, cluster, broker))
-    told.needed()
-    return told
+    answers = read_accounts(admin, picked(admin, cluster, broker))
+    answers.needed()
+    return answers
 
 
-def _by_label(told: Mapping[Broker, str]) -> dict[str, str]:
-    return {label(broker): text for broker, text in told.items()}
+def _by_label(answers: Mapping[Broker, str]) -> dict[str, str]:
+    return {label(broker): text for broker, text in answers.items()}
 
 
 def _labels(brokers: Sequence[Broker]) -> str:
@@ -97,13 +97,13 @@ def list_command(namesrv: str | None, cluster: str | None, broker: str | None, t
     The counter of a file grows with each change by a request. RocketMQ 4.9.8 does not list accounts.
     """
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
-        told = _read(admin, cluster, broker)
-    views = account_views(told.values)
+        answers = _read(admin, cluster, broker)
+    views = account_views(answers.values)
     if output != "table":
         emit({"accounts": [{**_account_json(each.first), "brokers": [label(one) for one in each.by_broker],
                             "missing": [label(one) for one in each.missing], "differing": list(each.differing)}
                            for each in views],
-              "brokers": [_broker_json(one, accounts) for one, accounts in told.values.items()]}, output)
+              "brokers": [_broker_json(one, accounts) for one, accounts in answers.values.items()]}, output)
     else:
         put(render_table(["account", "admin", "topics", "groups", "brokers", "differs"], [
             [cell(each.access_key), "yes" if each.first.admin else "", cell(_permissions(each.first, True)),
@@ -111,9 +111,9 @@ def list_command(namesrv: str | None, cluster: str | None, broker: str | None, t
              ", ".join(each.differing)] for each in views], set()))
         put("")
         put(render_table(["broker", "access control", "account file", "counter", "changed"],
-                         [row for one, accounts in told.values.items() for row in _file_rows(one, accounts)],
+                         [row for one, accounts in answers.values.items() for row in _file_rows(one, accounts)],
                          {"counter"}))
-    told.finish()
+    answers.finish()
 
 
 def _permissions(account: Account, of_topics: bool) -> str:
@@ -122,18 +122,18 @@ def _permissions(account: Account, of_topics: bool) -> str:
     return " ".join([*entries, f"others={default or _DENY}"])
 
 
-def _file_rows(broker: Broker, told: BrokerAccounts) -> list[list[str]]:
-    begin = [cell(label(broker)), "off" if not told.is_enabled else f"on; {told.unknown}" if told.unknown else "on"]
+def _file_rows(broker: Broker, held: BrokerAccounts) -> list[list[str]]:
+    begin = [cell(label(broker)), "off" if not held.is_enabled else f"on; {held.unknown}" if held.unknown else "on"]
     files = [[cell(path), str(version.counter), util_all.format_date(version.timestamp)]
-             for path, version in sorted(told.versions.items())]
+             for path, version in sorted(held.versions.items())]
     return [[*begin, *file] for file in files] or [[*begin, "", "", ""]]
 
 
-def _broker_json(broker: Broker, told: BrokerAccounts) -> dict[str, object]:
+def _broker_json(broker: Broker, held: BrokerAccounts) -> dict[str, object]:
     return {"cluster": broker.cluster, "name": broker.name, "broker_id": broker.broker_id, "address": broker.address,
-            "enabled": told.is_enabled, "unknown": told.unknown,
+            "enabled": held.is_enabled, "unknown": held.unknown,
             "files": [{"path": path, "counter": version.counter, "timestamp": version.timestamp}
-                      for path, version in sorted(told.versions.items())]}
+                      for path, version in sorted(held.versions.items())]}
 
 
 def _account_json(account: Account) -> dict[str, object]:
@@ -154,13 +154,13 @@ def describe_command(access_key: str, namesrv: str | None, cluster: str | None, 
     Exit code 1 when no broker has it.
     """
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
-        told = _read(admin, cluster, broker)
-    view = next((each for each in account_views(told.values) if each.access_key == access_key), None)
-    unknown = {each: accounts.unknown or IS_OFF for each, accounts in told.values.items()
+        answers = _read(admin, cluster, broker)
+    view = next((each for each in account_views(answers.values) if each.access_key == access_key), None)
+    unknown = {each: accounts.unknown or IS_OFF for each, accounts in answers.values.items()
                if accounts.unknown or not accounts.is_enabled}
     if view is None:
-        told.finish()
-        if len(unknown) == len(told.values):
+        answers.finish()
+        if len(unknown) == len(answers.values):
             raise CannotAnswerError(f"no broker lists its accounts: {'; '.join(dict.fromkeys(unknown.values()))}")
         raise WorkFailedError(f"no broker has the account {access_key!r}")
     if output != "table":
@@ -181,7 +181,7 @@ def describe_command(access_key: str, namesrv: str | None, cluster: str | None, 
             put(f"{cell(label(each))} does not have this account", err=True)
         for each, why in unknown.items():
             put(f"{cell(label(each))}: {cell(why)}", err=True)
-    told.finish()
+    answers.finish()
 
 
 def _fact(value: object) -> str:
@@ -243,9 +243,9 @@ def _put_changed(made: Outcomes[Any], access_key: str, what: str, secret: Secret
             put(f"secret key, shown only now: {secret.reveal()}")
 
 
-def _joined(made: Outcomes[Any], told: Outcomes[Any]) -> Outcomes[Any]:
+def _joined(made: Outcomes[Any], answers: Outcomes[Any]) -> Outcomes[Any]:
     """Return the outcomes of a change, with the errors of brokers that could not be asked before."""
-    return Outcomes(made.values, {**told.errors, **made.errors})
+    return Outcomes(made.values, {**answers.errors, **made.errors})
 
 
 @user_group.command("create", short_help="Create an account on all brokers.", epilog=examples(
@@ -271,9 +271,9 @@ def create_command(access_key: str, topics: tuple[str, ...], groups: tuple[str, 
                       _entries(topics), _entries(groups))
     secret = _given_secret(secret_env, generate)
     with connected(needed_namesrv(namesrv), timeout_s) as client:
-        told = _read(client, cluster, broker)
+        answers = _read(client, cluster, broker)
         secret = secret or _asked_secret(f"Secret key for {access_key}", confirm=True)
-        made = _joined(create_account(client, told.values, account, secret, overwrite), told)
+        made = _joined(create_account(client, answers.values, account, secret, overwrite), answers)
     _put_changed(made, access_key, "created", secret if generate else None, output)
     finish_change(made)
 
@@ -314,16 +314,16 @@ def alter_command(access_key: str, topics: tuple[str, ...], groups: tuple[str, .
         raise click.UsageError("nothing to change: give a permission, --admin, --white-address or --new-secret")
     given = _given_secret(secret_env, generate)
     with connected(needed_namesrv(namesrv), timeout_s) as client:
-        told = _read(client, cluster, broker)
-        if not any(access_key in each.accounts or each.unknown for each in told.values.values()):
+        answers = _read(client, cluster, broker)
+        if not any(access_key in each.accounts or each.unknown for each in answers.values.values()):
             raise WorkFailedError(f"no broker has the account {access_key!r}")
         what = "New secret" if new_secret else "Secret"
-        secret, is_compared = secret_to_send(client, told.values, access_key, given, new_secret,
+        secret, is_compared = secret_to_send(client, answers.values, access_key, given, new_secret,
                                              lambda: _asked_secret(f"{what} key for {access_key}", new_secret))
         if not is_compared:
             put("note: this host is on a white list, so the secret could not be compared with the brokers' own; it "
                 "becomes the account's secret", err=True)
-        made = _joined(alter_account(client, told.values, access_key, change, secret), told)
+        made = _joined(alter_account(client, answers.values, access_key, change, secret), answers)
     _put_changed(made, access_key, "changed", secret if generate else None, output)
     finish_change(made)
 
@@ -341,9 +341,9 @@ def delete_command(access_key: str, yes: bool, namesrv: str | None, cluster: str
     Exit code 1 when a broker failed, or none has the account.
     """
     with connected(needed_namesrv(namesrv), timeout_s) as client:
-        told = _read(client, cluster, broker)
+        answers = _read(client, cluster, broker)
         agreed(f"Delete the account {access_key}?", yes)
-        made = _joined(delete_account(client, told.values, access_key), told)
+        made = _joined(delete_account(client, answers.values, access_key), answers)
     gone = Outcomes({each: True for each, deleted in made.values.items() if deleted}, made.errors)
     _put_changed(gone, access_key, "deleted", None, output)
     finish_change(made)
@@ -361,20 +361,20 @@ def delete_command(access_key: str, yes: bool, namesrv: str | None, cluster: str
 def get_command(namesrv: str | None, cluster: str | None, broker: str | None, timeout_s: float, output: str) -> None:
     """Show the addresses from which requests need no account, and may do everything, for each broker."""
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
-        told = _read(admin, cluster, broker)
+        answers = _read(admin, cluster, broker)
     if output != "table":
         emit([{**_broker_json(each, accounts), "addresses": list(accounts.white_addresses)}
-              for each, accounts in told.values.items()], output)
+              for each, accounts in answers.values.items()], output)
     else:
         put(render_table(["broker", "addresses"], [
-            [cell(label(each)), cell(_addresses(accounts))] for each, accounts in told.values.items()], set()))
-    told.finish()
+            [cell(label(each)), cell(_addresses(accounts))] for each, accounts in answers.values.items()], set()))
+    answers.finish()
 
 
-def _addresses(told: BrokerAccounts) -> str:
-    if not told.is_enabled:
+def _addresses(held: BrokerAccounts) -> str:
+    if not held.is_enabled:
         return "access control is off"
-    return told.unknown or " ".join(text for text in told.white_addresses if text.strip()) or "none"
+    return held.unknown or " ".join(text for text in held.white_addresses if text.strip()) or "none"
 
 
 @white_list_group.command("set", short_help="Replace the addresses that need no account.", epilog=examples(
@@ -395,13 +395,13 @@ def set_command(addresses: tuple[str, ...], no_address: bool, path: str | None, 
         raise click.UsageError("give addresses, or --none")
     check_addresses(addresses)
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
-        told = _read(admin, cluster, broker)
+        answers = _read(admin, cluster, broker)
         if output == "table":
             put(render_table(["broker", "before", "after"], [
                 [cell(label(each)), cell(_addresses(accounts)), cell(" ".join(addresses)) or "none"]
-                for each, accounts in told.values.items()], set()))
+                for each, accounts in answers.values.items()], set()))
         agreed(f"Replace the addresses that need no account{'' if path is None else f' in {path}'}?", yes)
-        made = _joined(set_white_addresses(admin, told.values, list(addresses), path), told)
+        made = _joined(set_white_addresses(admin, answers.values, list(addresses), path), answers)
     if output != "table":
         emit({"addresses": list(addresses), "brokers": [label(each) for each in made.values],
               "errors": {label(each): error.message for each, error in made.errors.items()}}, output)
@@ -446,10 +446,10 @@ def check_command(access_key: str, perm: str, topic: str | None, group: str | No
             raise click.UsageError("give --file, or brokers with -c and -b, not both")
         _finish_check({"files": verdict(Rules.of_files(files), access_key, use)}, output)
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
-        told = _read(admin, cluster, broker)
+        answers = _read(admin, cluster, broker)
     verdicts = {label(each): verdict(Rules.of_broker(accounts), access_key, use)
-                for each, accounts in told.values.items()}
-    verdicts.update({label(each): Verdict(None, error.message) for each, error in told.errors.items()})
+                for each, accounts in answers.values.items()}
+    verdicts.update({label(each): Verdict(None, error.message) for each, error in answers.errors.items()})
     _finish_check(verdicts, output)
 
 

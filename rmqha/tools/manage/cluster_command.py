@@ -229,8 +229,8 @@ def get_command(keys: tuple[str, ...], namesrv: str | None, cluster: str | None,
     A key that a broker does not have, or that has no value there, is shown as `-`. Secrets are never shown.
     """
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
-        told = read_settings(admin, picked(admin, cluster, broker))
-    settings = told.needed()
+        answers = read_settings(admin, picked(admin, cluster, broker))
+    settings = answers.needed()
     shown = checked_keys(keys, settings) if keys else sorted({key for each in settings.values() for key in each.values})
     values = {key: {each: settings[each].value(key) for each in settings} for key in shown}
     if output != "table":
@@ -241,7 +241,7 @@ def get_command(keys: tuple[str, ...], namesrv: str | None, cluster: str | None,
         put(render_table(["key", *(cell(label(each)) for each in settings)],
                          [[cell(key), *(_shown(value) for value in by_broker.values())]
                           for key, by_broker in values.items()], set()))
-    told.finish()
+    answers.finish()
 
 
 def _broker_facts(broker: Broker) -> dict[str, object]:
@@ -271,8 +271,8 @@ def set_command(values: tuple[str, ...], namesrv: str | None, cluster: str | Non
     """
     wanted = wanted_values(values)
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
-        told = read_settings(admin, picked(admin, cluster, broker))
-        changes = plan(told.needed(), wanted)
+        answers = read_settings(admin, picked(admin, cluster, broker))
+        changes = plan(answers.needed(), wanted)
         if output == "table":
             put(_plan_text(changes))
         needed = [each for each in changes if each.is_needed]
@@ -284,7 +284,7 @@ def set_command(values: tuple[str, ...], namesrv: str | None, cluster: str | Non
             brokers = {each.broker for each in needed}
             agreed(f"Change {counted(len(wanted), 'key')} at {counted(len(brokers), 'broker')}?", yes)
             made = change_settings(admin, needed)
-            told.errors.update(made.errors)
+            answers.errors.update(made.errors)
             done = [each for changed in made.values.values() for each in changed]
     if output != "table":
         emit(_changes_json(changes, done, dry_run), output)
@@ -295,9 +295,9 @@ def set_command(values: tuple[str, ...], namesrv: str | None, cluster: str | Non
             _put_note(f"{key} takes effect {effect_of(key)}")
     if dry_run and refused:
         raise WorkFailedError(f"{counted(len(refused), 'change')} would be refused")
-    told.values = {each: told.values[each] for each in told.values if each not in told.errors}
-    finish_change(told)
-    if any(each.is_saved is False and each.change.broker not in told.errors for each in done):
+    answers.values = {each: answers.values[each] for each in answers.values if each not in answers.errors}
+    finish_change(answers)
+    if any(each.is_saved is False and each.change.broker not in answers.errors for each in done):
         raise WorkFailedError("values that are not saved are lost when the broker restarts: write them to its config "
                               "file")
 
@@ -346,8 +346,8 @@ def diff_command(keys: tuple[str, ...], namesrv: str | None, cluster: str | None
     Keys that differ by their meaning are left out. A RocketMQ broker does not report its file: that is unknown.
     """
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
-        told = read_settings(admin, picked(admin, cluster, broker))
-    settings = told.needed()
+        answers = read_settings(admin, picked(admin, cluster, broker))
+    settings = answers.needed()
     everything = differences(settings, checked_keys(keys, settings))
     unexpected = everything.unexpected
     shown = everything if show_all else unexpected
@@ -355,7 +355,7 @@ def diff_command(keys: tuple[str, ...], namesrv: str | None, cluster: str | None
         emit(_differences_json(shown), output)
     else:
         _print_differences(shown, list(settings))
-    told.finish()
+    answers.finish()
     if exit_code and (unexpected.replicas or unexpected.files):
         raise SystemExit(FAILED)
 

@@ -85,8 +85,8 @@ def _groups(admin: "ClusterAdmin", _incomplete: str) -> Iterable[str]:
 
     def ask(address: str) -> set[str]:
         try:
-            return set(admin.asked(f"broker {address}", admin.api.get_all_subscription_group, address,
-                                   admin.timeout_millis).subscriptionGroupTable)
+            return set(admin.ask_broker(address, admin.api.get_all_subscription_group,
+                                        admin.timeout_millis).subscriptionGroupTable)
         except CannotAnswerError as error:
             log.debug("no groups of %s: %s", address, error.message)
             return set()

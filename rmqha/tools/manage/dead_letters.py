@@ -175,8 +175,8 @@ def _counted(topic: str, parts: list[tuple[Broker, _OnBroker]]) -> DeadLetterCou
 
 
 def _oldest(admin: ClusterAdmin, queue: DeadQueue, topic: str) -> int:
-    return admin.asked(f"broker {queue.broker.address}", admin.api.get_earliest_msg_storetime, queue.broker.address,
-                       MessageQueue(topic, queue.broker.name, queue.bounds.queue_id), admin.timeout_millis)
+    return admin.ask_broker(queue.broker.address, admin.api.get_earliest_msg_storetime,
+                            MessageQueue(topic, queue.broker.name, queue.bounds.queue_id), admin.timeout_millis)
 
 
 def _dead_queues(admin: ClusterAdmin, broker: Broker, topic: str, config: TopicConfig | None) -> list[DeadQueue]:
@@ -189,8 +189,7 @@ def _mark(admin: ClusterAdmin, broker: Broker, topic: str, bounds: QueueBounds) 
     header = QueryConsumerOffsetRequestHeader(consumerGroup=MARK_GROUP, topic=topic, queueId=bounds.queue_id,
                                               bname=broker.name)
     try:
-        mark = admin.asked(f"broker {broker.address}", admin.api.query_consumer_offset, broker.address, header,
-                           admin.timeout_millis)
+        mark = admin.ask_broker(broker.address, admin.api.query_consumer_offset, header, admin.timeout_millis)
     except RefusedError as refusal:
         if refusal.code != response_code.QUERY_NOT_FOUND:
             raise
@@ -492,14 +491,14 @@ class Resender:
             i=message_decoder.message_properties2string(sent.properties), j=0, n=broker.name)
         admin = self._admin
         try:
-            told = admin.asked(f"broker {broker.address}", admin.api.send_message, broker.address, broker.name, sent,
-                               header, sent.body, admin.timeout_millis)
+            sending = admin.ask_broker(broker.address, admin.api.send_message, broker.name, sent, header, sent.body,
+                                    admin.timeout_millis)
         except CannotAnswerError as error:
             if isinstance(error, NoAnswerError):
                 self._silent[broker] = error.message
             return Resent(letter, self.topic, broker.name, error=error.message)
-        error_text = "" if told.send_status is SendStatus.SEND_OK else f"stored, but {told.send_status.name}"
-        return Resent(letter, self.topic, broker.name, told.send_status, told.offset_msg_id, error_text)
+        error_text = "" if sending.send_status is SendStatus.SEND_OK else f"stored, but {sending.send_status.name}"
+        return Resent(letter, self.topic, broker.name, sending.send_status, sending.offset_msg_id, error_text)
 
     def _target(self, letter: DeadLetter) -> tuple[Broker, int]:
         self._turn += 1
@@ -542,8 +541,8 @@ class Marks:
             if offset > queue.mark and queue.broker not in self.errors:
                 place = MessageQueue(self.reading.topic, queue.broker.name, queue.bounds.queue_id)
                 try:
-                    self.admin.asked(f"broker {queue.broker.address}", self.admin.update_consume_offset,
-                                     queue.broker.address, MARK_GROUP, place, offset)
+                    self.admin.ask_broker(queue.broker.address, self.admin.update_consume_offset, MARK_GROUP, place,
+                                          offset)
                 except CannotAnswerError as error:
                     self.errors[queue.broker] = error
 

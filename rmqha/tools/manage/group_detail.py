@@ -18,7 +18,6 @@ from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, NoAnswerError,
 from rmqha.tools.manage.groups import (
     Member,
     Membership,
-    ask,
     dead_letters_on,
     differing,
     groups_of,
@@ -140,28 +139,28 @@ class _OnBroker:
 def describe_group(admin: ClusterAdmin, brokers: Sequence[Broker], group: str) -> GroupDetail:
     """Return everything about a group; CannotAnswerError when no broker answers or none has it."""
     asked = on_each(admin, brokers, lambda broker: _on_broker(admin, broker, group), long_ms(admin))
-    told = asked.needed()
-    needed_group(group, [one.known for one in told.values()])
-    joined = membership({broker: one.connection for broker, one in told.items()})
+    answers = asked.needed()
+    needed_group(group, [one.known for one in answers.values()])
+    joined = membership({broker: one.connection for broker, one in answers.items()})
     infos = _running_infos(admin, group, joined)
     members = tuple(_member(each, infos[name]) for name, each in joined.members.items())
     owners: dict[Queue, list[str]] = {}
     for member in members:
         for queue in member.queues:
             owners.setdefault(queue, []).append(member.client_id)
-    queues = tuple(sorted((_owned(queue, owners) for one in told.values() for queue in one.queues),
+    queues = tuple(sorted((_owned(queue, owners) for one in answers.values() for queue in one.queues),
                           key=lambda queue: queue.key))
-    settings = {broker: one.config for broker, one in sorted(told.items()) if one.config is not None}
+    settings = {broker: one.config for broker, one in sorted(answers.items()) if one.config is not None}
     retry = mix_all.get_retry_topic(group)
     different = subscriptions_that_differ({name: info for name, info in infos.items()
                                            if isinstance(info, ConsumerRunningInfo)}, retry)
-    lacking = [broker for broker in told if broker not in settings]
+    lacking = [broker for broker in answers if broker not in settings]
     return GroupDetail(
         group, state_of(settings.values(), bool(members)), joined.model, joined.kind, joined.consume_from, settings,
-        differing(settings), members, different, queues, sum(one.rate for one in told.values()), retry,
-        mix_all.get_dlq_topic(group), sum(one.dead_letters for one in told.values()),
+        differing(settings), members, different, queues, sum(one.rate for one in answers.values()), retry,
+        mix_all.get_dlq_topic(group), sum(one.dead_letters for one in answers.values()),
         tuple(_warnings(settings, lacking, joined, members, different, queues, infos)),
-        Outcomes({**told}, asked.errors))
+        Outcomes({**answers}, asked.errors))
 
 
 # ---- one broker
@@ -172,7 +171,7 @@ def _on_broker(admin: ClusterAdmin, broker: Broker, group: str) -> _OnBroker:
     result = _OnBroker(configs.get(group), tuple(configs), members_on(admin, broker, group))
     if result.config is None and result.connection is None:
         return result
-    stats = ask(admin, broker, admin.api.get_consume_stats, broker.address, group, long_ms(admin))
+    stats = admin.ask_broker(broker.address, admin.api.get_consume_stats, group, long_ms(admin))
     result.rate = real(stats.consumeTps) or 0.0
     subscribed = set(result.connection.subscriptionTable) if result.connection is not None else set()
     places = {(queue.topic, queue.queueId): place for queue, place in stats.offsetTable.items()}
@@ -201,7 +200,7 @@ def committed_on(admin: ClusterAdmin, broker: Broker, group: str, topic: str, qu
     """
     header = QueryConsumerOffsetRequestHeader(consumerGroup=group, topic=topic, queueId=queue_id, bname=broker.name)
     try:
-        return ask(admin, broker, admin.api.query_consumer_offset, broker.address, header, admin.timeout_millis)
+        return admin.ask_broker(broker.address, admin.api.query_consumer_offset, header, admin.timeout_millis)
     except RefusedError as error:
         if error.code == response_code.QUERY_NOT_FOUND:
             return None
@@ -212,8 +211,7 @@ def _ages(admin: ClusterAdmin, broker: Broker, group: str, topic: str) -> dict[i
     """Return the age of the oldest unread message by queue id, and whether it is at the group's offset."""
     now_ms = round(time.time() * 1000)
     try:
-        spans = ask(admin, broker, admin.api.query_consume_time_span, broker.address, topic, group,
-                    admin.timeout_millis)
+        spans = admin.ask_broker(broker.address, admin.api.query_consume_time_span, topic, group, admin.timeout_millis)
     except RefusedError as error:
         if error.code == response_code.TOPIC_NOT_EXIST:
             return {}
@@ -229,8 +227,8 @@ def _running_infos(admin: ClusterAdmin, group: str, joined: Membership) -> dict[
     def of_member(client_id: str) -> ConsumerRunningInfo | str:
         broker = joined.via[client_id]
         try:
-            return ask(admin, broker, admin.api.get_consumer_running_info, broker.address, group, client_id, False,
-                       admin.timeout_millis)
+            return admin.ask_broker(broker.address, admin.api.get_consumer_running_info, group, client_id, False,
+                                    admin.timeout_millis)
         except CannotAnswerError as error:
             return error.message
     if not joined.members:
@@ -259,9 +257,10 @@ def expression(subscription: SubscriptionData) -> str:
 
 def subscriptions_that_differ(infos: Mapping[str, ConsumerRunningInfo], retry_topic: str) -> tuple[str, ...]:
     """Return the topics to which a group's members (by client id) subscribe in different ways, or not all of them."""
-    told = [{data.topic: expression(data) for data in info.subscriptionSet if data.topic} for info in infos.values()]
-    topics = {topic for each in told for topic in each if topic != retry_topic}
-    return tuple(sorted(topic for topic in topics if len({each.get(topic) for each in told}) > 1))
+    subscribed = [{data.topic: expression(data) for data in info.subscriptionSet if data.topic}
+                  for info in infos.values()]
+    topics = {topic for each in subscribed for topic in each if topic != retry_topic}
+    return tuple(sorted(topic for topic in topics if len({each.get(topic) for each in subscribed}) > 1))
 
 
 def _owned(queue: GroupQueue, owners: Mapping[Queue, Sequence[str]]) -> GroupQueue:

@@ -27,7 +27,6 @@ from rmqha.tools.manage.group_detail import committed_on
 from rmqha.tools.manage.groups import (
     Change,
     Membership,
-    ask,
     change_group,
     groups_of,
     long_ms,
@@ -68,7 +67,7 @@ class SeekTarget:
 
 
 @dataclass(frozen=True)
-class QueueBounds:
+class GroupQueue:
     """A queue: its first offset and its end, the group's offset (None: none), and the store time of its last message.
     """
 
@@ -78,7 +77,7 @@ class QueueBounds:
     last_ms: int = 0
 
 
-def target_offset(bounds: QueueBounds, target: SeekTarget, found: int | None, is_online: bool) -> int:
+def target_offset(bounds: GroupQueue, target: SeekTarget, found: int | None, is_online: bool) -> int:
     """Return the offset to which a queue is to go, from its first offset to its end. ValueError for an offset outside.
 
     `found`: the result of the broker's search for `searched_ms`, if the target is a time. The broker finds a message
@@ -128,7 +127,7 @@ class QueueMove:
         return f"{abs(self.change):,} {'skipped' if self.change > 0 else 'read again'}"
 
 
-def move_of(topic: str, broker: Broker, queue_id: int, bounds: QueueBounds, target: SeekTarget, found: int | None,
+def move_of(topic: str, broker: Broker, queue_id: int, bounds: GroupQueue, target: SeekTarget, found: int | None,
             is_online: bool) -> QueueMove:
     """Return the plan of one queue. ValueError for an offset that it does not have."""
     return QueueMove(topic, broker, queue_id, bounds.committed, bounds.first, bounds.end,
@@ -225,7 +224,7 @@ def _about(admin: ClusterAdmin, broker: Broker, group: str, with_topics: bool) -
     connection = members_on(admin, broker, group)
     topics: frozenset[str] = frozenset()
     if with_topics:
-        stats = ask(admin, broker, admin.api.get_consume_stats, broker.address, group, long_ms(admin))
+        stats = admin.ask_broker(broker.address, admin.api.get_consume_stats, group, long_ms(admin))
         topics = frozenset(queue.topic for queue in stats.offsetTable)
     return _About(known, connection, topics)
 
@@ -291,8 +290,8 @@ def _bounded(admin: ClusterAdmin, broker: Broker, queues: Iterable[tuple[str, in
         bounds = known[topic].get(queue_id)
         if bounds is None:  # it can only be read
             queue = MessageQueue(topic, broker.name, queue_id)
-            first = ask(admin, broker, admin.api.get_min_offset, broker.address, queue, admin.timeout_millis)
-            end = ask(admin, broker, admin.api.get_max_offset, broker.address, queue, admin.timeout_millis)
+            first = admin.ask_broker(broker.address, admin.api.get_min_offset, queue, admin.timeout_millis)
+            end = admin.ask_broker(broker.address, admin.api.get_max_offset, queue, admin.timeout_millis)
             bounds = min(max(first, 0), max(end, 0)), max(end, 0), 0
         yield topic, queue_id, bounds
 
@@ -301,11 +300,11 @@ def _planned(admin: ClusterAdmin, broker: Broker, group: str, topic: str, queue_
              is_online: bool, bounds: tuple[int, int, int]) -> QueueMove:
     found = None
     if target.time_ms is not None:
-        found = ask(admin, broker, admin.api.search_offset, broker.address,
-                    MessageQueue(topic, broker.name, queue_id), target.searched_ms, admin.timeout_millis)
+        found = admin.ask_broker(broker.address, admin.api.search_offset, MessageQueue(topic, broker.name, queue_id),
+                                 target.searched_ms, admin.timeout_millis)
     committed = committed_on(admin, broker, group, topic, queue_id)
     try:
-        return move_of(topic, broker, queue_id, QueueBounds(committed, *bounds), target, found, is_online)
+        return move_of(topic, broker, queue_id, GroupQueue(committed, *bounds), target, found, is_online)
     except ValueError as error:
         raise CannotAnswerError(f"{topic} {broker.name}:{queue_id}: {error}") from None
 
@@ -391,7 +390,7 @@ def _store(admin: ClusterAdmin, broker: Broker, group: str, move: QueueMove) -> 
     """Store an offset at the broker, and read it back."""
     queue = MessageQueue(move.topic, broker.name, move.queue_id)
     try:
-        ask(admin, broker, admin.update_consume_offset, broker.address, group, queue, move.target)
+        admin.ask_broker(broker.address, admin.update_consume_offset, group, queue, move.target)
         seen = committed_on(admin, broker, group, move.topic, move.queue_id)
     except CannotAnswerError as error:
         return Moved(move, move.target, None, error.message)
@@ -439,8 +438,8 @@ def _reset(admin: ClusterAdmin, broker: Broker, plan: SeekPlan, topic: str, move
 def _resetting(admin: ClusterAdmin, broker: Broker, plan: SeekPlan, topic: str, moves: Sequence[QueueMove]
                ) -> Mapping[MessageQueue, int]:
     def reset() -> Mapping[MessageQueue, int]:
-        return ask(admin, broker, admin.api.invoke_broker_to_reset_offset, broker.address, topic, plan.group,
-                   plan.target.searched_ms, True, admin.timeout_millis, plan.is_cpp)
+        return admin.ask_broker(broker.address, admin.api.invoke_broker_to_reset_offset, topic, plan.group,
+                                plan.target.searched_ms, True, admin.timeout_millis, plan.is_cpp)
     try:
         return reset()
     except RefusedError as error:
@@ -453,14 +452,14 @@ def _resetting(admin: ClusterAdmin, broker: Broker, plan: SeekPlan, topic: str, 
     for move in moves:
         if not move.committed:
             queue = MessageQueue(topic, broker.name, move.queue_id)
-            ask(admin, broker, admin.update_consume_offset, broker.address, plan.group, queue,
-                move.target if move.committed is None else 0)
+            admin.ask_broker(broker.address, admin.update_consume_offset, plan.group, queue,
+                             move.target if move.committed is None else 0)
     return reset()
 
 
 def _offsets(admin: ClusterAdmin, broker: Broker, group: str, topic: str) -> dict[int, int]:
     """Return the group's offsets by queue id."""
-    stats = ask(admin, broker, admin.api.get_consume_stats, broker.address, group, admin.timeout_millis, topic)
+    stats = admin.ask_broker(broker.address, admin.api.get_consume_stats, group, admin.timeout_millis, topic)
     return {queue.queueId: place.consumerOffset for queue, place in stats.offsetTable.items()
             if queue.topic == topic}
 

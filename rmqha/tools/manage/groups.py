@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from rmqha.client.exception import MQClientException, check_consumer_group
 from rmqha.common import mix_all
@@ -47,13 +47,7 @@ RUNNING, STOPPED, PAUSED, PARTLY_PAUSED = "running", "stopped", "paused", "partl
 SETTINGS = tuple(each.name for each in fields(SubscriptionGroupConfig) if each.name != "groupName")
 
 Configs = dict[str, SubscriptionGroupConfig]
-P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def ask(admin: ClusterAdmin, broker: Broker, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a method of the admin client that asks this broker; errors are CannotAnswerError."""
-    return admin.asked(f"broker {broker.address}", call, *args, **kwargs)
 
 
 def long_ms(admin: ClusterAdmin) -> float:
@@ -66,7 +60,7 @@ def long_ms(admin: ClusterAdmin) -> float:
 
 def groups_of(admin: ClusterAdmin, broker: Broker) -> Configs:
     """Return the settings of all groups of a broker."""
-    table = ask(admin, broker, admin.api.get_all_subscription_group, broker.address, long_ms(admin))
+    table = admin.ask_broker(broker.address, admin.api.get_all_subscription_group, long_ms(admin))
     return dict(table.subscriptionGroupTable or {})
 
 
@@ -149,7 +143,7 @@ def set_consuming(admin: ClusterAdmin, brokers: Sequence[Broker], group: str, en
 def _write(admin: ClusterAdmin, broker: Broker, before: SubscriptionGroupConfig | None,
            config: SubscriptionGroupConfig) -> Change:
     if config != before:
-        ask(admin, broker, admin.create_and_update_subscription_group_config, broker.address, config)
+        admin.ask_broker(broker.address, admin.create_and_update_subscription_group_config, config)
     now = groups_of(admin, broker).get(config.groupName)
     if now is None or differing({"wanted": config, "now": now}):
         raise CannotAnswerError("it accepted the settings, but does not return them. Did another command change them "
@@ -198,8 +192,7 @@ class Membership:
 def members_on(admin: ClusterAdmin, broker: Broker, group: str) -> ConsumerConnection | None:
     """Return the members of a group that are connected to a broker; None without any."""
     try:
-        found = ask(admin, broker, admin.api.get_consumer_connection_list, broker.address, group,
-                    admin.timeout_millis)
+        found = admin.ask_broker(broker.address, admin.api.get_consumer_connection_list, group, admin.timeout_millis)
     except RefusedError as error:
         if error.code == response_code.CONSUMER_NOT_ONLINE:
             return None
@@ -299,8 +292,8 @@ def _groups_on(admin: ClusterAdmin, broker: Broker, wanted: Callable[[str], bool
     configs = {name: config for name, config in groups_of(admin, broker).items() if wanted(name)}
     if not configs:
         return _OnBroker({}, {}, {}, {})
-    progress = {name: each for name, each in ask(admin, broker, ask_progress, admin, broker.address,
-                                                 long_ms(admin)).items() if name in configs}
+    answers = admin.asked(f"broker {broker.address}", ask_progress, admin, broker.address, long_ms(admin))
+    progress = {name: each for name, each in answers.items() if name in configs}
     names = sorted(configs)
     connections = {name: found for name, found in zip(names, _asked_all(
         admin, broker, ConsumerConnection, request_code.GET_CONSUMER_CONNECTION_LIST,
@@ -328,12 +321,12 @@ def _asked_all(admin: ClusterAdmin, broker: Broker, kind: type[T], code: int, he
                deadline: float) -> list[T | None]:
     """Send many requests of one kind to a broker; return the answers in order, None for a refused request."""
     requests = [RemotingCommand.create_request_command(code, header) for header in headers]
-    answers = ask(admin, broker, _pipelined, admin, broker.address, requests, deadline)
+    answers = admin.asked(f"broker {broker.address}", _pipelined, admin, broker.address, requests, deadline)
 
     def parsed() -> list[T | None]:
         return [remoting_serializable.from_json(kind, bytes(each.body))
                 if each.code == response_code.SUCCESS and each.body else None for each in answers]
-    return ask(admin, broker, parsed)
+    return admin.asked(f"broker {broker.address}", parsed)
 
 
 def _pipelined(admin: ClusterAdmin, address: str, requests: Sequence[RemotingCommand],
@@ -362,21 +355,21 @@ def _pipelined(admin: ClusterAdmin, address: str, requests: Sequence[RemotingCom
     return [answers[number] for number in range(len(requests))]
 
 
-def _rows(told: Mapping[Broker, _OnBroker]) -> tuple[GroupRow, ...]:
+def _rows(answers: Mapping[Broker, _OnBroker]) -> tuple[GroupRow, ...]:
     now_ms = round(time.time() * 1000)
-    states = {each.name: each for each in merged(one.progress for one in told.values())}
-    names = sorted({name for one in told.values() for name in one.configs})
+    states = {each.name: each for each in merged(one.progress for one in answers.values())}
+    names = sorted({name for one in answers.values() for name in one.configs})
     spans: dict[str, list[QueueTimeSpan]] = {}
-    for one in told.values():
+    for one in answers.values():
         for (name, _topic), found in one.spans.items():
             spans.setdefault(name, []).extend(found)
-    return tuple(_row(name, states.get(name, GroupState(name)), told, spans.get(name, []), now_ms) for name in names)
+    return tuple(_row(name, states.get(name, GroupState(name)), answers, spans.get(name, []), now_ms) for name in names)
 
 
-def _row(name: str, state: GroupState, told: Mapping[Broker, _OnBroker], spans: Iterable[QueueTimeSpan],
+def _row(name: str, state: GroupState, answers: Mapping[Broker, _OnBroker], spans: Iterable[QueueTimeSpan],
          now_ms: int) -> GroupRow:
-    members = membership({broker: one.connections.get(name) for broker, one in told.items()})
-    configs = [one.configs[name] for one in told.values() if name in one.configs]
+    members = membership({broker: one.connections.get(name) for broker, one in answers.items()})
+    configs = [one.configs[name] for one in answers.values() if name in one.configs]
     retry = mix_all.get_retry_topic(name)
     oldest_ms, is_exact = oldest_unread(state, spans, now_ms)
     return GroupRow(
@@ -495,10 +488,10 @@ def _delete(admin: ClusterAdmin, broker: Broker, group: str, is_there: bool, off
     deleted = []
     for topic in (mix_all.get_retry_topic(group), mix_all.get_dlq_topic(group)) if topics else ():
         if queue_bounds(admin, broker, topic) is not None:
-            ask(admin, broker, admin.delete_topic_in_broker, [broker.address], topic)
+            admin.asked(f"broker {broker.address}", admin.delete_topic_in_broker, [broker.address], topic)
             deleted.append(topic)
     if is_there or offsets:
-        ask(admin, broker, admin.delete_subscription_group, broker.address, group, offsets)
+        admin.ask_broker(broker.address, admin.delete_subscription_group, group, offsets)
     return Deleted(is_there, offsets, tuple(deleted))
 
 
@@ -508,7 +501,7 @@ def queue_bounds(admin: ClusterAdmin, broker: Broker, topic: str) -> dict[int, t
     None when the broker has no such topic.
     """
     try:
-        table = ask(admin, broker, admin.api.get_topic_stats_info, broker.address, topic, admin.timeout_millis)
+        table = admin.ask_broker(broker.address, admin.api.get_topic_stats_info, topic, admin.timeout_millis)
     except RefusedError as error:
         if error.code == response_code.TOPIC_NOT_EXIST:
             return None

@@ -82,13 +82,13 @@ def on_each(admin: ClusterAdmin, brokers: Iterable[Broker], ask: Callable[[Broke
     answers = in_parallel(answer, list(brokers), limit_ms, lambda broker: NoAnswerError(
         f"broker {broker.address} did not answer within {limit_ms / 1000:g} s"))
     outcomes: Outcomes[T] = Outcomes()
-    for broker, told in answers.items():
-        if isinstance(told, Exception) and not isinstance(told, CannotAnswerError):
-            raise told
-        if isinstance(told, CannotAnswerError):
-            outcomes.errors[broker] = told
+    for broker, given in answers.items():
+        if isinstance(given, Exception) and not isinstance(given, CannotAnswerError):
+            raise given
+        if isinstance(given, CannotAnswerError):
+            outcomes.errors[broker] = given
         else:
-            outcomes.values[broker] = told
+            outcomes.values[broker] = given
     return outcomes
 
 

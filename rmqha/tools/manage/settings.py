@@ -233,15 +233,15 @@ class Change:
 
 def plan(settings: Mapping[Broker, Settings], wanted: Mapping[str, str]) -> list[Change]:
     """Return what would change, for each broker and key."""
-    return [Change(broker, key, told.value(key), value, _problem(told, key))
-            for broker, told in settings.items() for key, value in wanted.items()]
+    return [Change(broker, key, held.value(key), value, _problem(held, key))
+            for broker, held in settings.items() for key, value in wanted.items()]
 
 
-def _problem(told: Settings, key: str) -> str:
-    if refused_keys([key], told.values.get(_BLACK_LIST, "").split(";")):
+def _problem(held: Settings, key: str) -> str:
+    if refused_keys([key], held.values.get(_BLACK_LIST, "").split(";")):
         return f"the broker's {_BLACK_LIST} names {key}"
     # A broker does not return a key without a value.
-    if told.value(key) is None and not (told.is_of_rmqha and key in known_keys()):
+    if held.value(key) is None and not (held.is_of_rmqha and key in known_keys()):
         return f"this broker does not know {key}"
     return ""
 
@@ -275,17 +275,17 @@ def change_settings(admin: ClusterAdmin, changes: Iterable[Change]) -> Outcomes[
             raise CannotAnswerError(f"nothing was changed here: {'; '.join(problems)}")
         who = f"broker {broker.address}"
         admin.asked(who, admin.update_broker_config, broker.address, {each.key: each.after for each in todo})
-        told = admin.asked(who, _read, admin, broker)
-        wrong = [f"{each.key} is {told.value(each.key)}" for each in todo
-                 if not same_value(each.key, told.value(each.key), each.after)]
+        held = admin.asked(who, _read, admin, broker)
+        wrong = [f"{each.key} is {held.value(each.key)}" for each in todo
+                 if not same_value(each.key, held.value(each.key), each.after)]
         if wrong:
             raise CannotAnswerError(f"the broker reported success, but {', '.join(wrong)}")
-        return [_changed(each, told) for each in todo]
+        return [_changed(each, held) for each in todo]
     return on_each(admin, by_broker, change, 2 * admin.timeout_millis)
 
 
-def _changed(change: Change, told: Settings) -> Changed:
-    file = told.file
+def _changed(change: Change, held: Settings) -> Changed:
+    file = held.file
     if file is None:
         return Changed(change, None, why="a RocketMQ broker does not report its file; if it can, it writes all its "
                                          "settings there")
@@ -357,16 +357,16 @@ def differences(settings: Mapping[Broker, Settings], keys: Collection[str] = ())
     """
     found = Differences()
     for cluster in sorted({each.cluster for each in settings}):
-        members = {broker: told for broker, told in settings.items() if broker.cluster == cluster}
+        members = {broker: held for broker, held in settings.items() if broker.cluster == cluster}
         found.replicas += _replica_differences(members, keys)
-    for broker, told in settings.items():
-        if told.file is None:
+    for broker, held in settings.items():
+        if held.file is None:
             found.unknown[broker] = "it does not report its file"
-        elif told.file.error:
-            found.unknown[broker] = (f"its file {told.file.path} can't be read: {told.file.error}"
-                                     if told.file.read_at_start else "it was started without a file (-c)")
+        elif held.file.error:
+            found.unknown[broker] = (f"its file {held.file.path} can't be read: {held.file.error}"
+                                     if held.file.read_at_start else "it was started without a file (-c)")
         else:
-            found.files += _file_differences(broker, told, told.file, keys)
+            found.files += _file_differences(broker, held, held.file, keys)
     return found
 
 
@@ -389,23 +389,23 @@ def _compare(compared: str, settings: Mapping[Broker, Settings], keys: Collectio
     for key in shown:
         if keys and key not in keys:
             continue
-        told = {broker: each.value(key) for broker, each in settings.items()}
-        values = {broker: value for broker, value in told.items() if value is not None}
+        held = {broker: each.value(key) for broker, each in settings.items()}
+        values = {broker: value for broker, value in held.items() if value is not None}
         first = next(iter(values.values()))
         if any(not same_value(key, first, value) for value in values.values()):
             found.append(ReplicaDifference(key, compared, values, own.get(key, "")))
     return found
 
 
-def _file_differences(broker: Broker, told: Settings, file: ConfigFileReport,
+def _file_differences(broker: Broker, held: Settings, file: ConfigFileReport,
                       keys: Collection[str]) -> list[FileDifference]:
     in_file = _values_of_file(file)
     changed = {file_name(key) for key in file.changed}
     edited = {file_name(key) for key in file.edited}
-    derived = {**_DERIVED_KEYS, **(_OF_MOVING_ROLES if _role_moves(told) else {})}
+    derived = {**_DERIVED_KEYS, **(_OF_MOVING_ROLES if _role_moves(held) else {})}
     found = []
     for key in dict.fromkeys([*in_file, *sorted(changed | edited)]):
-        running, saved = told.value(key), in_file.get(key)
+        running, saved = held.value(key), in_file.get(key)
         if keys and key not in keys or same_value(key, running, saved):
             continue
         if not file.read_at_start:
@@ -421,5 +421,5 @@ def _file_differences(broker: Broker, told: Settings, file: ConfigFileReport,
     return found
 
 
-def _role_moves(told: Settings) -> bool:
-    return "true" in (told.values.get("enableControllerMode"), told.values.get("enableAutoSwitchHA"))
+def _role_moves(held: Settings) -> bool:
+    return "true" in (held.values.get("enableControllerMode"), held.values.get("enableAutoSwitchHA"))

@@ -246,24 +246,25 @@ def describe_command(name: str, namesrv: str | None, cluster: str | None, timeou
     Settings that differ between brokers are marked with `*`.
     """
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
-        told = topics.describe_topic(admin, masters(admin, cluster), name)
+        topic = topics.describe_topic(admin, masters(admin, cluster), name)
     if output != "table":
-        emit(_description_object(told), output)
+        emit(_description_object(topic), output)
     else:
-        _put_description(told)
-    finish(told.outcomes.values, told.outcomes.errors)
+        _put_description(topic)
+    finish(topic.outcomes.values, topic.outcomes.errors)
 
 
-def _all_messages(told: topics.Description) -> Messages:
-    return Messages.of(queue for part in told.parts.values() for queue in part.queues)
+def _all_messages(topic: topics.Description) -> Messages:
+    return Messages.of(queue for part in topic.parts.values() for queue in part.queues)
 
 
-def _description_object(told: topics.Description) -> dict[str, Any]:
-    return {"name": told.name, "kind": told.kind, "order_conf": told.order_conf, **_counts_object(_all_messages(told)),
-            "differences": told.differences, "missing": [broker.name for broker in told.missing],
-            "brokers": [_part_object(broker, part) for broker, part in sorted(told.parts.items())],
-            "groups": [{"group": group, "lag": lag} for group, lag in told.lags.items()],
-            "failed": errors_object(told.outcomes.errors)}
+def _description_object(topic: topics.Description) -> dict[str, Any]:
+    return {"name": topic.name, "kind": topic.kind, "order_conf": topic.order_conf,
+            **_counts_object(_all_messages(topic)),
+            "differences": topic.differences, "missing": [broker.name for broker in topic.missing],
+            "brokers": [_part_object(broker, part) for broker, part in sorted(topic.parts.items())],
+            "groups": [{"group": group, "lag": lag} for group, lag in topic.lags.items()],
+            "failed": errors_object(topic.outcomes.errors)}
 
 
 def _part_object(broker: Broker, part: TopicPart) -> dict[str, Any]:
@@ -273,22 +274,22 @@ def _part_object(broker: Broker, part: TopicPart) -> dict[str, Any]:
             "groups": [{"group": group, "lag": lag} for group, lag in part.lags.items()]}
 
 
-def _put_description(told: topics.Description) -> None:
-    messages, parts = _all_messages(told), sorted(told.parts.items())
-    put_facts({"topic": cell(told.name), "kind": told.kind, "messages": f"{messages.count:,}",
+def _put_description(topic: topics.Description) -> None:
+    messages, parts = _all_messages(topic), sorted(topic.parts.items())
+    put_facts({"topic": cell(topic.name), "kind": topic.kind, "messages": f"{messages.count:,}",
                "last stored": time_cell(messages.last_ms) or "never",
-               **({"order conf": cell(told.order_conf)} if told.order_conf else {}),
-               **({"missing on": names_cell(broker.name for broker in told.missing)} if told.missing else {})})
+               **({"order conf": cell(topic.order_conf)} if topic.order_conf else {}),
+               **({"missing on": names_cell(broker.name for broker in topic.missing)} if topic.missing else {})})
     put("")
-    _put_settings(parts, told.differences)
+    _put_settings(parts, topic.differences)
     put("")
     put(render_table(["broker", "queue", "begin", "end", "messages", "last stored"], [
         [cell(queue.broker), str(queue.queue_id), str(queue.begin), str(queue.end), f"{queue.count:,}",
          time_cell(queue.last_ms)] for _broker, part in parts for queue in part.queues],
         {"queue", "begin", "end", "messages"}))
     put("")
-    if told.lags:
-        put(render_table(["group", "lag"], [[cell(group), f"{lag:,}"] for group, lag in told.lags.items()], {"lag"}))
+    if topic.lags:
+        put(render_table(["group", "lag"], [[cell(group), f"{lag:,}"] for group, lag in topic.lags.items()], {"lag"}))
     else:
         put("no group consumes it")
 
@@ -439,7 +440,7 @@ def stats_command(name: str, namesrv: str | None, cluster: str | None, timeout_s
 
 
 def _flow_object(broker: Broker, flow: Flow) -> dict[str, Any]:
-    windows = {what: {window: {"sum": told.sum, "per_s": told.per_s} for window, told in given.items()}
+    windows = {what: {window: {"sum": rate.sum, "per_s": rate.per_s} for window, rate in given.items()}
                for what, given in (("messages", flow.messages), ("bytes", flow.bytes))}
     return {"broker": broker.name, "direction": "in" if flow.group is None else "out", "group": flow.group, **windows}
 

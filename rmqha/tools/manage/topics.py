@@ -145,8 +145,8 @@ def list_topics(admin: ClusterAdmin, brokers: list[Broker], pattern: str | None 
 
 def settings_on(admin: ClusterAdmin, broker: Broker) -> Topics:
     """Return the settings of all topics of a broker by name."""
-    told = admin.asked(f"broker {broker.address}", ask_topics, admin, broker.address, admin.timeout_millis)
-    return told.topics or {}
+    answer = admin.asked(f"broker {broker.address}", ask_topics, admin, broker.address, admin.timeout_millis)
+    return answer.topics or {}
 
 
 def configs_on(admin: ClusterAdmin, broker: Broker) -> dict[str, TopicConfig]:
@@ -221,8 +221,8 @@ def count_messages(admin: ClusterAdmin, listing: Listing) -> tuple[dict[str, Mes
                 for row in listing.rows if row.name in table}
     outcomes = on_all(admin, listing.outcomes.values, ask)
     queues: dict[str, list[QueueBounds]] = {row.name: [] for row in listing.rows}
-    for told in outcomes.values.values():
-        for name, found in told.items():
+    for answer in outcomes.values.values():
+        for name, found in answer.items():
             queues[name] += found
     return {name: Messages.of(found) for name, found in queues.items()}, outcomes
 
@@ -321,7 +321,7 @@ def create_topic(admin: ClusterAdmin, brokers: list[Broker], name: str, wanted: 
 
 
 def _put(admin: ClusterAdmin, broker: Broker, config: TopicConfig) -> TopicConfig:
-    admin.asked(f"broker {broker.address}", admin.create_and_update_topic_config, broker.address, config)
+    admin.ask_broker(broker.address, admin.create_and_update_topic_config, config)
     return config
 
 
@@ -632,14 +632,13 @@ def describe_topic(admin: ClusterAdmin, brokers: list[Broker], name: str) -> Des
 
 def groups_on(admin: ClusterAdmin, broker: Broker, topic: str) -> set[str]:
     """Return the groups that consume a topic on a broker, or have offsets there."""
-    return admin.asked(f"broker {broker.address}", admin.api.query_topic_consume_by_who, broker.address, topic,
-                       admin.timeout_millis).groupList
+    return admin.ask_broker(broker.address, admin.api.query_topic_consume_by_who, topic, admin.timeout_millis).groupList
 
 
 def lag_on(admin: ClusterAdmin, broker: Broker, topic: str, group: str) -> int:
     """Return how many messages of a topic on a broker a group has not consumed."""
-    places = admin.asked(f"broker {broker.address}", admin.api.get_consume_stats, broker.address, group,
-                         admin.timeout_millis, topic).offsetTable.values()
+    places = admin.ask_broker(broker.address, admin.api.get_consume_stats, group, admin.timeout_millis,
+                              topic).offsetTable.values()
     return sum(max(0, place.brokerOffset - place.consumerOffset) for place in places)
 
 
@@ -684,7 +683,7 @@ def topic_rates(admin: ClusterAdmin, brokers: list[Broker], name: str) -> Outcom
 def _windows(admin: ClusterAdmin, broker: Broker, counter: str, key: str) -> dict[str, Window]:
     """Return the windows of a counter; zeros for one that has counted nothing since the broker's start."""
     try:
-        data = admin.asked(f"broker {broker.address}", admin.view_broker_stats_data, broker.address, counter, key)
+        data = admin.ask_broker(broker.address, admin.view_broker_stats_data, counter, key)
     except RefusedError as refusal:
         if _NO_STATS not in refusal.message:
             raise

@@ -13,7 +13,7 @@ from tests.broker.support import acl_broker
 from tests.support.devtools import DevTools
 from tests.support.in_process import running_name_server
 from tests.support.programs import needs_browser
-from tests.support.tiers import in_all
+from tests.support.tiers import in_all, pick
 from tests.support.wait import wait_until
 from tests.tools.console.test_browser import TOKEN, start
 
@@ -23,7 +23,8 @@ pytestmark = [in_all, needs_browser]
 BIG = 9_007_199_254_740_993  # more than a double can hold
 ORDER = '{"id": %d, "lines": [{"sku": "a1", "price": 1.50, "note": null}], "city": "\u6771\u4eac"}' % BIG
 EVIL = '<img src=x onerror="document.title=\'pwned\'"><script>alert(1)</script>'
-LOOKS = [(1400, 900, False), (1400, 900, True), (400, 800, False), (400, 800, True)]
+EVERY_LOOK = [(1400, 900, False), (1400, 900, True), (400, 800, False), (400, 800, True)]
+WIDE_AND_PHONE = EVERY_LOOK[::3]
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,8 @@ class Stage(DevTools):
         self.picture(self._pictures / f"{name}.png", whole)
 
 
-@pytest.fixture(scope="module", params=LOOKS, ids=lambda look: f"{look[0]}-{'dark' if look[2] else 'light'}")
+@pytest.fixture(scope="module", params=pick(WIDE_AND_PHONE, long=EVERY_LOOK),
+                ids=lambda look: f"{look[0]}-{'dark' if look[2] else 'light'}")
 def stage(request, console, tmp_path_factory):
     with Stage(tmp_path_factory.mktemp("scenes"), console, request.param) as made:
         yield made
@@ -394,7 +396,7 @@ def sign_in(stage: Stage, key: str, secret: str) -> None:
         form.requestSubmit()""")
 
 
-@pytest.mark.parametrize("look", LOOKS[::3], ids=["wide", "phone"])
+@pytest.mark.parametrize("look", WIDE_AND_PHONE, ids=["wide", "phone"])
 def test_people_sign_in_and_may_what_their_accounts_may(guarded, tmp_path, look):
     with Stage(tmp_path, guarded.address, look) as stage:
         stage.go("/", token=False)
@@ -426,7 +428,7 @@ def test_people_sign_in_and_may_what_their_accounts_may(guarded, tmp_path, look)
 def test_console_without_a_role_says_how_to_get_one(shop, tmp_path):
     process, told = start(shop.namesrv)
     try:
-        with Stage(tmp_path, re.search(r"http://127\.0\.0\.1:\d+", told).group(), LOOKS[0]) as stage:
+        with Stage(tmp_path, re.search(r"http://127\.0\.0\.1:\d+", told).group(), EVERY_LOOK[0]) as stage:
             stage.go("/topics/orders/publish", token=False)
             stage.wait("needs the role \u201cpublish\u201d")
             assert stage.run("""return (await fetch("/api/topics/orders/publish", { method: "POST", body: "{}",

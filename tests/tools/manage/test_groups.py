@@ -27,7 +27,7 @@ from rmqha.tools.manage.group_detail import describe_group, subscriptions_that_d
 from rmqha.tools.manage.group_seek import (
     EARLIEST,
     LATEST,
-    QueueBounds,
+    GroupQueue,
     QueueMove,
     SeekTarget,
     move_of,
@@ -75,7 +75,7 @@ TARGETS = st.one_of(st.sampled_from([SeekTarget(EARLIEST), SeekTarget(LATEST)]),
 @st.composite
 def bounds(draw):
     first = draw(OFFSETS)
-    return QueueBounds(draw(st.none() | st.integers(-1, 2 * 10**6)), first, first + draw(OFFSETS),
+    return GroupQueue(draw(st.none() | st.integers(-1, 2 * 10**6)), first, first + draw(OFFSETS),
                        draw(st.integers(0, 2 * 10**12)))
 
 
