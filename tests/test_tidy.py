@@ -6,6 +6,10 @@ import subprocess
 import pytest
 
 from tests.support.sources import ROOT, lines, modules, nodes, paths
+from tests.support.tiers import in_all
+
+# The same on every Python, and a tenth of the CPU time of the basic tier.
+pytestmark = in_all
 
 MAX_MODULE_LINES = 800
 MAX_FUNCTION_LINES = 70

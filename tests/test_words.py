@@ -15,6 +15,10 @@ from importlib.util import find_spec
 import pytest
 
 from tests.support.sources import ROOT
+from tests.support.tiers import in_all
+
+# The same on every Python, and a tenth of the CPU time of the basic tier.
+pytestmark = in_all
 
 PHRASES = {name: re.compile(pattern, re.IGNORECASE | re.MULTILINE) for name, pattern in {
     "is no": r"\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|way\b|need\b|doubt\b)[a-z`]",
