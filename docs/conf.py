@@ -35,9 +35,9 @@ NAVIGATION = {
     "Moving from RocketMQ 4.9": ["how-to/migrate", "how-to/replace-a-java-slave", "how-to/replace-a-java-master",
                                  "how-to/replace-the-name-server", "what-works", "reference/differences"],
     "Operating a cluster": ["clusters", "containers", "how-to/topics-and-groups", "how-to/cluster-settings", "console",
-                            "how-to/monitoring", "acl", "tls", "SECURITY", "how-to/automatic-failover", "how-
-                            to/failover-by-hand", "controllers-at-etcd", "how-to/backup-and-restore", "how-to/repair-a-
-                            slave", "how-to/upgrade", "how-to/troubleshooting"],
+                            "how-to/monitoring", "acl", "tls", "SECURITY", "how-to/automatic-failover",
+                            "how-to/failover-by-hand", "controllers-at-etcd", "how-to/backup-and-restore",
+                            "how-to/repair-a-slave", "how-to/upgrade", "how-to/troubleshooting"],
     "Spark": ["spark/index", "spark/archives", "spark/live-clusters", "spark/streams", "spark/many-machines",
               "spark/scale"],
     "Reference": ["commands", "mqadmin", "config-keys", "metrics", "client", "reference/request-codes", "limits",
