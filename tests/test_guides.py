@@ -36,7 +36,7 @@ LANGUAGES = {"bash", "python", "text", "properties"}
 BACKGROUND = re.compile(r" & *(\w+=\$!)?$")
 LOOP = re.compile(r"^(?:until|while) (.*?); do (.*); done$")
 # System programs that guides use.
-SYSTEM = {"cp", "export", "git", "kill", "mkdir", "mv", "set", "sleep", "tail", "tar"}
+SYSTEM = {"cp", "export", "git", "grep", "kill", "mkdir", "mv", "seq", "set", "sleep", "tail", "tar"}
 SITE = ("sphinx", "furo", "myst_parser", "sphinx_copybutton")
 
 

@@ -1,8 +1,9 @@
-"""The group `rmqha check`: monitoring checks of controllers, replication and single servers.
+"""The group `rmqha check`: monitoring checks of controllers, replication, groups and single servers.
 
 - `check controller`: the controllers answer, one of them leads, and each master could be replaced.
 - `check ha`: each master has the expected slaves, and their lag is within the limits.
 - `check ha --deep`: in addition, each slave holds the same log bytes as its master, compared by checksums.
+- `check group`: a consumer group keeps up, and its members run (`group_check`).
 - `check server`: one name server or broker answers; for containers and load balancers.
 """
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rmqha.tools.admin.cluster_admin import (
 )
 from rmqha.tools.check_base import CheckCommand, Limits, LimitsType, Status
 from rmqha.tools.connection import connected, namesrv_option
+from rmqha.tools.group_check import group_check_command
 from rmqha.tools.replication.controllers import Controllers, controller_faults, faults_of, leader_of, split_addresses
 from rmqha.tools.replication.judgement import Problem, Rules, judge_all, name_of, worst
 from rmqha.tools.replication.log_match import (
@@ -62,8 +64,8 @@ from rmqha.tools.terminal import (
 @click.option("-b", "--broker", "names", multiple=True, metavar="NAME",
               help="A broker name that must be able to fail over; may be repeated. Default with -n: all registered "
                    "broker names.")
-@click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
+@click.option("--timeout", "timeout_s", default=f"{DEFAULT_TIMEOUT_MS // 1000}s", show_default=True,
+              type=duration_type(0.1, 600), help="How long to wait for each answer.")
 @output_option
 def controller_check_command(controller: str, namesrv: str | None, names: tuple[str, ...], timeout_s: float,
                              output: str) -> None:
@@ -371,8 +373,8 @@ def _wanted(deep: bool, offsets: tuple[int, int | None] | None, newest: int | No
     "rmqha check server -n 127.0.0.1:9876"))
 @click.option("-n", "--namesrv", metavar="HOST:PORT", help="A name server.")
 @click.option("-b", "--broker", metavar="HOST:PORT", help="A broker.")
-@click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=duration_type(0.1, 600), help="Seconds to wait for the answer.")
+@click.option("--timeout", "timeout_s", default=f"{DEFAULT_TIMEOUT_MS // 1000}s", show_default=True,
+              type=duration_type(0.1, 600), help="How long to wait for the answer.")
 @output_option
 def server_check_command(namesrv: str | None, broker: str | None, timeout_s: float, output: str) -> None:
     """Check one server: it answers a request at its port.
@@ -413,5 +415,5 @@ def check_group() -> None:
     """
 
 
-for _command in (ha_check_command, controller_check_command, server_check_command):
+for _command in (ha_check_command, controller_check_command, group_check_command, server_check_command):
     check_group.add_command(_command)

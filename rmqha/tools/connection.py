@@ -4,7 +4,12 @@
 
 With a context the requests are signed with its account, and use its TLS settings. Otherwise they are signed with the
 account in conf/tools.yml, like mqadmin's, if that file exists, and the TLS settings are the system properties.
+
+Also the question for a secret, which needs a terminal.
 """
+import os
+import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
 
     from rmqha.client.client_config import ClientConfig
     from rmqha.client.contexts import Context
+    from rmqha.common.texts import Secret
     from rmqha.remoting.interfaces import RPCHook
     from rmqha.remoting.tls_system_config import TlsSystemConfig
     from rmqha.tools.admin.cluster_admin import ClusterAdmin
@@ -113,6 +119,40 @@ def _account_of(context: "Context") -> Account:
         raise CannotAnswerError(str(error)) from None
 
 
+def unused_account_note(ctx: click.Context | None) -> str:
+    """Return what to add to a refusal of an unsigned request: that a current context with an account is not used."""
+    if ctx is None or ctx.meta.get(_CHOSEN) is not None:
+        return ""
+    from rmqha.client.contexts import ContextError, read_contexts
+
+    try:
+        contexts = read_contexts()
+    except ContextError:
+        return ""
+    if contexts.current is None or not contexts.get(contexts.current).access_key:
+        return ""
+    return ("; a current context is not used while -n or NAMESRV_ADDR is given: use --context "
+            f"{contexts.current} instead")
+
+
+def can_ask() -> bool:
+    """Return whether a terminal is there on which a secret can be typed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return sys.stdin.isatty()
+    return True
+
+
+def asked_secret(text: str, instead: str, confirm: bool = False) -> "Secret":
+    """Ask for a secret. CannotAnswerError without a terminal; `instead`: the options that give it."""
+    from rmqha.common.texts import Secret
+
+    if not can_ask():
+        raise CannotAnswerError(f"no terminal to ask for the secret key on: give {instead}")
+    return Secret(click.prompt(text, hide_input=True, confirmation_prompt=confirm, err=True))
+
+
 def set_tls(client: "ClientConfig") -> None:
     """Make a producer or a consumer that is not started yet use the TLS settings of this command."""
     tls = account().tls
@@ -125,4 +165,6 @@ def connected(namesrv: str | None, timeout_s: float) -> "ClusterAdmin":
     from rmqha.tools.admin.cluster_admin import ClusterAdmin
 
     who = account()
-    return ClusterAdmin(namesrv, timeout_s * 1000, who.rpc_hook, who.tls)
+    admin = ClusterAdmin(namesrv, timeout_s * 1000, who.rpc_hook, who.tls)
+    admin.unsigned_note = partial(unused_account_note, click.get_current_context(silent=True))
+    return admin

@@ -18,20 +18,30 @@ from rmqha.client.contexts import (
     read_contexts,
     write_contexts,
 )
-from rmqha.common.program import examples
+from rmqha.common.program import NAMESRV_ADDR_ENV, examples
 from rmqha.common.texts import HIDDEN, Secret
 from rmqha.tools.admin.cluster_admin import parsed_address
-from rmqha.tools.connection import complete_context
-from rmqha.tools.terminal import CannotAnswerError, cell, emit, output_option, put, put_facts, render_table
+from rmqha.tools.connection import asked_secret, complete_context
+from rmqha.tools.terminal import AliasGroup, CannotAnswerError, cell, emit, output_option, put, put_facts, render_table
 
 
-@click.group("context")
+@click.group("context", cls=AliasGroup)
 def context_group() -> None:
     """Name clusters with their addresses and accounts, and choose one.
 
-    A context has the name servers of a cluster and, if needed, the account and the TLS settings. Commands, `top`,
-    `console` and the Python client use the current context. `--context NAME` before the command, or $RMQHA_CONTEXT,
-    chooses another one; -n beats both. $NAMESRV_ADDR beats the current context only.
+    A context has the name servers of a cluster and, if needed, the account and the TLS settings. The first of these
+    that is given decides where commands, `top` and `console` connect to:
+
+    \b
+    1. -n on the command line: no context, so neither its account nor its TLS
+       settings are used; -n together with --context is an error
+    2. --context NAME
+    3. $RMQHA_CONTEXT, the name of a context
+    4. $NAMESRV_ADDR, also without a context's account
+    5. the current context
+
+    The Python client's `from_context` uses a context, too; mqadmin does not. Exit code 2 for a context that does not
+    exist.
     """
 
 
@@ -45,13 +55,15 @@ def _told() -> Iterator[None]:
 
 @context_group.command("add", short_help="Add or replace a context.", epilog=examples(
     "rmqha context add test -n 127.0.0.1:9876",
-    "rmqha context add prod -n 'a:9876;b:9876' --access-key ops --tls-ca ca.pem",
-    "rmqha context add prod -n a:9876 --access-key ops --secret-key-env MQ_KEY"))
+    "rmqha context add prod -n 'a:1;b:1' --access-key ops-admin --tls-ca ca.pem",
+    "rmqha context add prod -n a:1 --access-key ops-admin --secret-key-env KEY"))
 @click.argument("name")
 @click.option("-n", "--namesrv", required=True, metavar="HOST:PORT", help="Name servers, separated by semicolons.")
-@click.option("--access-key", metavar="KEY", help="The account; asks for its secret key, unless an option gives it.")
+@click.option("--access-key", metavar="KEY", help="The account, of more than 6 characters; asks for its secret key, "
+              "unless an option gives it.")
 @click.option("--secret-key-env", metavar="VARIABLE", help="The environment variable that holds the secret key.")
-@click.option("--secret-key-command", metavar="COMMAND", help="A command that prints the secret key.")
+@click.option("--secret-key-command", metavar="COMMAND", help="A command that prints the secret key; run without a "
+              "shell, when a command of rmqha needs the key.")
 @click.option("--namespace", help="The namespace of producers and consumers in Python.")
 @click.option("--tls", is_flag=True, help="Connect with TLS.")
 @click.option("--tls-ca", metavar="FILE", type=click.Path(dir_okay=False, exists=True),
@@ -64,22 +76,36 @@ def _told() -> Iterator[None]:
 def add_command(name: str, namesrv: str, access_key: str | None, secret_key_env: str | None,
                 secret_key_command: str | None, namespace: str | None, tls: bool, tls_ca: str | None,
                 tls_cert: str | None, tls_key: str | None, use: bool) -> None:
-    """Add or replace a context; the first one becomes the current one.
+    """Add a context, or replace the one of this name with all its settings.
+
+    It becomes the current one with --use, or if no other is current. Otherwise the current one stays.
 
     Without --secret-key-env and --secret-key-command, the secret key is asked for and stored in the contexts' file,
-    which has mode 600. The cluster is not contacted.
+    which has mode 600. It needs more than 6 characters. The cluster is not contacted.
     """
     for address in filter(None, (part.strip() for part in namesrv.split(";"))):
         parsed_address(address, "--namesrv")
     secret = None
-    if access_key and not (secret_key_env or secret_key_command):
-        secret = Secret(click.prompt(f"Secret key of {access_key}", hide_input=True, err=True))
+    if access_key:
+        secret = _checked_secret(access_key, secret_key_env, secret_key_command)
     context = Context(namesrv, access_key, secret, secret_key_env, secret_key_command, None, namespace,
                       tls or bool(tls_ca or tls_cert or tls_key), *map(_absolute, (tls_ca, tls_cert, tls_key)))
     with _told(), changing_contexts():
         contexts = read_contexts().with_context(name, context)
         write_contexts(contexts.using(name) if use else contexts)
     put(f"context {name}: {namesrv}" + (", current" if use or contexts.current == name else ""))
+
+
+def _checked_secret(access_key: str, secret_key_env: str | None, secret_key_command: str | None) -> Secret | None:
+    """Return the secret key to store, None if it is elsewhere. CannotAnswerError if brokers refuse key or secret."""
+    from rmqha.tools.manage.accounts import check_key_and_secret  # the other commands work without it
+
+    check_key_and_secret(access_key, None)
+    if secret_key_env or secret_key_command:
+        return None
+    secret = asked_secret(f"Secret key of {access_key}", "--secret-key-env or --secret-key-command")
+    check_key_and_secret(access_key, secret)
+    return secret
 
 
 def _absolute(path: str | None) -> str | None:
@@ -91,31 +117,34 @@ def _absolute(path: str | None) -> str | None:
 @click.argument("name", required=False, shell_complete=complete_context)
 @click.option("--none", "no_context", is_flag=True, help="Have no current context.")
 def use_command(name: str | None, no_context: bool) -> None:
-    """Choose the current context, for all shells of this user."""
+    """Choose the current context, for all shells of this user. Exit code 2 for an unknown one."""
     if (name is None) == (not no_context):
         raise click.UsageError("give a context or --none")
     with _told(), changing_contexts():
-        write_contexts(read_contexts().using(name))
+        contexts = read_contexts().using(name)
+        write_contexts(contexts)
     put("no current context" if name is None else f"current context: {name}")
     beaten = os.environ.get(CONTEXT_ENV)
     if beaten and beaten != name:
         put(f"note: in this shell {CONTEXT_ENV}={beaten} beats it", err=True)
+    _put_beaten(contexts)
 
 
 @context_group.command("list", short_help="List the contexts.", epilog=examples("rmqha context list"))
 @output_option
 def list_command(output: str) -> None:
-    """List the contexts; `*` marks the one in use. Secrets are not shown."""
+    """List the contexts; `*` marks the current one, or that of --context or $RMQHA_CONTEXT. Secrets are not shown."""
     with _told():
         contexts = read_contexts()
-        in_use = _in_use(contexts)
-    rows = [{"name": name, "in_use": name == in_use, **_shown(contexts.contexts[name])}
-            for name in sorted(contexts.contexts)]
+        marked = _marked(contexts)
+    is_used = not _put_beaten(contexts)
+    rows = [{"name": name, "current": name == marked, "in_use": name == marked and is_used,
+             **_shown(contexts.contexts[name])} for name in sorted(contexts.contexts)]
     if output != "table":
         emit(rows, output)
         return
     put(render_table(["", "name", "name servers", "account", "secret key", "tls"], [
-        ["*" if row["in_use"] else "", row["name"], cell(row["namesrv"]), cell(row.get("accessKey", "")),
+        ["*" if row["current"] else "", row["name"], cell(row["namesrv"]), cell(row.get("accessKey", "")),
          cell(_source(contexts.contexts[row["name"]])), "yes" if row.get("tls") else ""] for row in rows], set()))
 
 
@@ -123,13 +152,18 @@ def list_command(output: str) -> None:
 @click.argument("name", required=False, shell_complete=complete_context)
 @output_option
 def show_command(name: str | None, output: str) -> None:
-    """Show a context, by default the one in use. Secrets are not shown."""
+    """Show a context, by default the current one, or that of --context or $RMQHA_CONTEXT. Secrets are not shown.
+
+    Exit code 2 for an unknown one.
+    """
     with _told():
         contexts = read_contexts()
-        name = name or _in_use(contexts)
-        if name is None:
+        chosen = name or _marked(contexts)
+        if chosen is None:
             raise CannotAnswerError("no context is current: choose one with `rmqha context use NAME`")
-        value = {"name": name, **_shown(contexts.get(name))}
+        value = {"name": chosen, **_shown(contexts.get(chosen))}
+    if name is None:
+        _put_beaten(contexts)
     if output != "table":
         emit(value, output)
         return
@@ -139,7 +173,7 @@ def show_command(name: str | None, output: str) -> None:
 @context_group.command("remove", short_help="Remove a context.", epilog=examples("rmqha context remove test"))
 @click.argument("name", shell_complete=complete_context)
 def remove_command(name: str) -> None:
-    """Remove a context."""
+    """Remove a context. Exit code 2 for an unknown one."""
     with _told(), changing_contexts():
         contexts = read_contexts()
         left = contexts.without(name)
@@ -154,12 +188,24 @@ def path_command() -> None:
     put(contexts_file())
 
 
-def _in_use(contexts: Contexts) -> str | None:
-    """Return the name of the context that commands use: of --context, $RMQHA_CONTEXT, or the current one."""
-    named = chosen_name(click.get_current_context().meta.get(NAMED_CONTEXT))
+def _named() -> str | None:
+    return chosen_name(click.get_current_context().meta.get(NAMED_CONTEXT))
+
+
+def _marked(contexts: Contexts) -> str | None:
+    """Return the name of --context or $RMQHA_CONTEXT, else that of the current context."""
+    named = _named()
     if named is not None:
         contexts.get(named)
     return named or contexts.current
+
+
+def _put_beaten(contexts: Contexts) -> bool:
+    """Return whether NAMESRV_ADDR is used instead of the current context, with a note to standard error."""
+    if contexts.current is None or _named() is not None or not os.environ.get(NAMESRV_ADDR_ENV):
+        return False
+    put(f"note: {NAMESRV_ADDR_ENV} is set, so the current context is not used", err=True)
+    return True
 
 
 def _shown(context: Context) -> dict[str, Any]:

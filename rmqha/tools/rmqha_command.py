@@ -10,7 +10,7 @@ import click
 
 from rmqha.common.program import Interruptible, examples, exit_code
 from rmqha.tools import terminal
-from rmqha.tools.connection import complete_context, name_context
+from rmqha.tools.connection import chosen_namesrv, complete_context, name_context
 from rmqha.tools.terminal import HELP_OPTIONS, CannotAnswerError, LazyCommand, LazyGroup, put, with_root_options
 
 PIPELINE = LazyGroup("pipeline", "rmqha.pipeline.pipeline_command:pipeline_group",
@@ -35,8 +35,10 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
                     "Print the messages of a topic, then exit."),
         LazyCommand("tail", "rmqha.tools.messages.consume:tail_command",
                     "Print the messages of a topic as they arrive."),
+        LazyGroup("message", "rmqha.tools.messages.message_command:message_group",
+                  "Show a message by its id, find messages by key."),
         LazyCommand("export", "rmqha.tools.messages.export_file:export_command",
-                    "Write all messages of topics to a file."),
+                    "Write the messages of topics to a file."),
         LazyCommand("import", "rmqha.tools.messages.export_file:import_command",
                     "Send the messages of a file that `export` wrote."),
         LazyGroup("bench", "rmqha.tools.messages.bench:bench_group",
@@ -93,8 +95,34 @@ SECTIONS: dict[str, tuple[click.Command, ...]] = {
 GROUPS: tuple[click.Command, ...] = tuple(command for section in SECTIONS.values() for command in section)
 
 
+# Hidden: the help of the root shows it, for a place before the command.
+_context_anywhere = click.option("--context", metavar="NAME", expose_value=False, hidden=True, is_eager=True,
+                                 callback=name_context, shell_complete=complete_context,
+                                 help="The context to work with, instead of the current one.")
+
+
+def _with_context(command: click.Command) -> None:
+    """Add --context to a command, or to all commands of a group, that work on the cluster of a context."""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _with_context(inner)
+    elif any(param.callback is chosen_namesrv for param in command.params) and all(
+            "--context" not in param.opts for param in command.params):
+        _context_anywhere(command)
+
+
 class RootGroup(click.Group):
     """The root group: reports an error in one line, with an exit code of docs/commands.md."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]
+                        ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the arguments, imported, and with --context where that means something."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if isinstance(command, (LazyCommand, LazyGroup)):
+            command = command.load()
+        if command is not None:
+            _with_context(command)
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands in their sections."""

@@ -22,6 +22,8 @@ from rmqha.common import units
 OK = 0
 FAILED = 1
 CANNOT_ANSWER = 2
+# Words of other tools for the ends of a queue -> ours.
+END_WORDS = {"start": "earliest", "beginning": "earliest", "end": "latest"}
 
 
 class WorkFailedError(click.ClickException):
@@ -36,7 +38,15 @@ class CannotAnswerError(click.ClickException):
     exit_code = CANNOT_ANSWER
 
 
-topic_option = click.option("-t", "--topic", required=True, help="The topic.")
+def only_one(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """The callback of an option with `multiple`: return its one value; a usage error for several, which click drops."""
+    if len(values) > 1:
+        raise click.BadParameter(f"only one can be given, not {len(values)}: {', '.join(values)}")
+    return values[0] if values else None
+
+
+topic_option = click.option("-t", "--topic", required=True, multiple=True, callback=only_one, help="The topic.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 output_option = click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table",
                              show_default=True, help="The output format.")
 
@@ -52,6 +62,20 @@ _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 def put(text: str, err: bool = False) -> None:
     """Print one line to standard output, or to standard error; invalid Unicode is printed as `?`."""
     click.echo(text.encode("utf-8", "replace").decode(), err=err)
+
+
+def on_terminal() -> bool:
+    """Return whether a person can answer a question."""
+    return sys.stdin.isatty()
+
+
+def agreed(question: str, yes: bool) -> None:
+    """Ask on a terminal, unless `yes`. click.Abort for a no; CannotAnswerError without a terminal."""
+    if yes:
+        return
+    if not on_terminal():
+        raise CannotAnswerError(f"{question} No terminal to ask on: give --yes")
+    click.confirm(question, abort=True, err=True)
 
 
 def to_json(value: Any) -> str:
@@ -325,6 +349,17 @@ class _Lazy:
             return with_root_options(getattr(importlib.import_module(module), attribute))
         with extra_needed(str(self.name), self.extra):
             return with_root_options(getattr(importlib.import_module(module), attribute))
+
+
+class AliasGroup(click.Group):
+    """A group whose commands also have the names of other programs' commands; the help lists only the real ones."""
+
+    _REAL = {"ls": ("list",), "rm": ("delete", "remove"), "delete": ("remove",), "remove": ("delete",)}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a name, or of the first real name that exists."""
+        names = (cmd_name, *self._REAL.get(cmd_name, ()))
+        return next((found for name in names if (found := super(AliasGroup, self).get_command(ctx, name))), None)
 
 
 class LazyCommand(_Lazy, click.Command):

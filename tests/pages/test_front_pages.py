@@ -115,6 +115,6 @@ def test_clusters(machine):
                 **dict.fromkeys(map(named, containers.commands()), CONTAINERS),
                 "storePathRootDir=/var/lib/rmqha/broker-a/store": SYSTEMD, "[Service]": SYSTEMD,
                 "mvn test": "runs the tests of a Java project of the reader's"},
-        replace={"127.0.0.1:24557": address}, after={"bin/rmqha ps": is_there_again})
+        online=["bin/ensure-venv acl"], replace={"127.0.0.1:24557": address}, after={"bin/rmqha ps": is_there_again})
     walk.run()
     walk.check_that_nothing_runs()

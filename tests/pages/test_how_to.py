@@ -98,6 +98,8 @@ def test_monitoring(walk_of):
     walk.types("Does replication work? (every minute)", MASTER, again={"bin/rmqha check ha": "OK"})
     walk.types("Does replication work? (every minute)", MASTER)
     walk.types("Is anything else wrong? (daily, and after each change)", MASTER)
+    walk.types("Do consumers keep up?", MASTER, codes={"bin/rmqha check group": 2},
+               differs=[Differs(r"(?<='age'=)[\d.]+(?=s;;900;0)", "<age>")])
     walk.types("Do consumers keep up?", MASTER)
     walk.done()
 

@@ -235,7 +235,7 @@ def test_pages_of_this_checkout_are_read():
     blocks = {name: read(name).blocks for name in ("README.md", "docs/clusters.md", "docs/testing.md")}
     assert [block.language for block in blocks["README.md"]] == [
         "indented", "indented", "python", "indented", "python"]
-    assert sum(block.language in COMMANDS for block in blocks["docs/clusters.md"]) == 4
+    assert sum(block.language in COMMANDS for block in blocks["docs/clusters.md"]) == 5
     assert {block.language for block in blocks["docs/testing.md"]} == {"python", "sh", "java", "go"}
 
 

@@ -78,7 +78,7 @@ def test_topics_and_dead_letters(walk_of):
     walk.types("Send them again", LAPTOP)
     for _step in range(2):
         walk.types("Look at groups", LAPTOP, differs=[COUNTED])
-    for _step in range(2):
+    for _step in range(3):
         walk.types("Move offsets", LAPTOP)
     walk.types("Pause a group", LAPTOP)
     for _step in range(2):

@@ -227,6 +227,12 @@ def test_pages_of_one_broker_one_queue_and_one_offset(servers, fallback):
             assert orders(all_pages(browser, Query(topic, offset=offset, limit=3))) == wanted
             wanted = [order for order, message in messages.items() if message.queue_offset <= offset][::-1]
             assert orders(all_pages(browser, Query(topic, offset=offset, limit=3, backwards=True))) == wanted
+        for first, last in ((0, 2), (3, 3), (2, 99), (3, 2)):
+            for backwards in (False, True):
+                query = Query(topic, offset=last if backwards else first, until_offset=first if backwards else last,
+                              limit=2, backwards=backwards)
+                wanted = [order for order, message in messages.items() if first <= message.queue_offset <= last]
+                assert orders(all_pages(browser, query)) == (wanted[::-1] if backwards else wanted)
         assert orders([browser.browse(Query(topic, begin=EARLIEST))]) == list(messages)
         assert orders([browser.browse(Query(topic, begin=LATEST))]) == []
         assert orders([browser.browse(Query(topic, begin=LATEST, backwards=True))]) == list(messages)[::-1]

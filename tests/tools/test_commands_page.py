@@ -36,12 +36,13 @@ These options mean the same in every command that has them:
 | option | meaning |
 |---|---|
 | `-n`, `--namesrv` | name servers as host:port, separated by semicolons; by default [the context's](#contexts) |
-| `--context NAME` | before the command: the context to work with |
+| `--context NAME` | before or after the command: the context to work with; not together with `-n` |
 | `-b`, `--broker` | a broker: its name, or its host:port where a command connects to it directly |
 | `-c`, `--cluster` | a cluster; in `rmqha doctor` a config file, as in `mqbroker` |
 | `-t`, `--topic` | a topic |
 | `-g`, `--group` | a group of consumers or producers |
-| `-o`, `--output` | `table` for people; `json` (an object on one line) and `yaml` (a document) for programs |
+| `-o`, `--output` | `table` for people; for programs `json` (an object or a list on one line; `dlq show`, `consume` \
+and others: one object per line) and `yaml` (the same as documents; needs no extra) |
 | `--timeout` | a duration; a number without a unit is seconds |
 | `-h`, `--help` | print the help of the command |
 | `--version` | print the version |
@@ -51,14 +52,16 @@ These options mean the same in every command that has them:
 - **Colour** is used on terminals only. `NO_COLOR=1` switches it off.
 - **Tables** keep their columns aligned in any script.
 - **Access control**: commands sign their requests with the account of the context. Without a context, they sign with
-  the account in `conf/tools.yml`, as `mqadmin` does, if there is one.
+  the account in `conf/tools.yml`, as `mqadmin` does, if there is one. With `-n` or `NAMESRV_ADDR` the current context
+  is not used, nor its account.
 - **Completion**: `rmqha completion bash` (or `zsh`, `fish`) prints a script that completes commands and options, and
   the names of contexts, topics, groups, clusters and brokers.
 
 ## Contexts
 
-A context names a cluster: its name servers and, if needed, the account and the TLS settings. The first context that
-you add becomes the current one.
+A context names a cluster: its name servers and, if needed, the account and the TLS settings. A context that you add
+becomes the current one with `--use`, or if no other is current. If it has the name of another one, it replaces that
+one with all its settings.
 
 ```bash
 rmqha context add test -n 127.0.0.1:9876
@@ -68,19 +71,24 @@ rmqha context list
 rmqha --context test ha status
 ```
 
-Commands, `top`, `console`, Spark jobs and the [Python client](client.md) use the context. The first of these that is
-given decides which cluster that is:
+Commands, `top`, `console`, Spark jobs and the [Python client's](client.md) `from_context` use the context. The first of
+these that is given decides where commands connect to:
 
-1. `-n` on the command line: no context is used;
-2. `--context NAME` before the command, or `$RMQHA_CONTEXT`;
-3. `$NAMESRV_ADDR`;
-4. the current context.
+1. `-n` on the command line: no context, so neither its account nor its TLS settings are used. `-n` together with
+   `--context` is an error.
+2. `--context NAME`.
+3. `$RMQHA_CONTEXT`, the name of a context.
+4. `$NAMESRV_ADDR`, also without the context's account.
+5. The current context.
 
-The secret key is asked for and stored in the contexts' file, or it is read from an environment variable
-(`--secret-key-env`) or from the output of a command (`--secret-key-command`, run without a shell). The file is
-`rmqha/contexts.json` in the user's config folder, or `$RMQHA_CONTEXTS_FILE`. Its mode is 600; if it contains secrets
-and other users may read it, it is refused. With `--tls` and without `--tls-ca`, the server's certificate is not
-checked.
+`mqadmin` does not use contexts: it takes `-n` or `NAMESRV_ADDR`, and the account of `conf/tools.yml`. `from_context`
+uses the context that it is given, else that of `$RMQHA_CONTEXT`, else the current one.
+
+The access key and the secret key need more than 6 characters each. The secret key is asked for on a terminal and stored
+in the contexts' file, or it is read from an environment variable (`--secret-key-env`) or from the output of a command
+(`--secret-key-command`, run without a shell). The file is `rmqha/contexts.json` in the user's config folder, or
+`$RMQHA_CONTEXTS_FILE`. Its mode is 600; if it contains secrets and other users may read it, it is refused. With `--tls`
+and without `--tls-ca`, the server's certificate is not checked.
 
 ## Sizes, durations and times
 
@@ -93,12 +101,22 @@ All commands read sizes, durations and times in the same way. Only `mqadmin` has
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | the work failed, at least in part: a message was not sent, fewer messages than asked for, a flaw found |
-| 2 | wrong usage, or no server answers; this says nothing about the work |
+| 1 | the work failed, at least in part: some brokers failed, a message was not sent, fewer messages than asked for, a \
+flaw found; you answered no |
+| 2 | wrong usage, or a name that does not exist or exists already: nothing was done; or no server answers, which says \
+nothing about the work |
 | 130 | interrupted by Ctrl-C; the usual end of `rmqha tail` |
 | 143, 129 | ended by SIGTERM or SIGHUP, as cleanly as after Ctrl-C; under `nohup` SIGHUP has no effect |
 
-`rmqha check` has the exit codes of monitoring systems instead: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+`rmqha topic`, `group`, `acl`, `dlq` and `cluster` print the others' results when some brokers fail, and name those
+brokers. These commands have other exit codes:
+
+| command | exit codes |
+|---|---|
+| `rmqha check` | those of monitoring systems: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN |
+| `rmqha acl check` | 0 allowed by all brokers, 1 denied by a broker, 2 unknown |
+| `rmqha explain` | 0 something is known about the text, 1 nothing is |
+| `rmqha cluster config diff --exit-code` | 1 also when there are differences |
 
 An error is one line on standard error. After wrong usage, the command's usage is printed before that line. An internal
 error of rmqha is one line, too; with `RMQHA_TRACEBACK=1` Python prints the traceback."""
@@ -119,6 +137,7 @@ Also note:
   an error. All messages go to the topic of `-t`, so select one with `store dump -t`.
 - Options of the command set whatever a message lacks.
 - A line or a file has at most 4 MiB. The body in a JSON object may be larger if the broker accepts its compressed size.
+- If a broker creates the topic for the first message, a note on standard error says so. Write the topic with care.
 - When you interrupt the command, it waits for the answers to outstanding sends. Then it prints how many messages were
   sent.
 
@@ -134,12 +153,25 @@ Also note:
 | `-5` | the last 5 messages of each queue |
 | `2024-05-31T12:30:00`, `10m` | the first messages of that time, or of 10 minutes ago |
 
+`start` and `beginning` mean `earliest`, `end` means `latest`. `--to` of `consume` and `export` is the last message:
+
+| `--to` | the last message |
+|---|---|
+| `latest`, the default | the last one that is there when the command starts |
+| `2024-05-31T12:30:00`, `1h` | those stored at that time, or an hour ago, still belong to it |
+| with `--queue`, a number or `-5` | the message at this offset, or the fifth one before the end of the queue |
+
+Both ends are included, as by `store dump`: `--queue 1 --from 5 --to 8` prints four messages. `export` takes times only.
+
 With a group (`-g`) the command reads its share of the queues, like any consumer of the group. It commits the offsets of
 the messages that it printed.
 
 Offsets that no longer exist are reported on standard error. If a topic was deleted and created again, a queue may end
 before the offset that was read last. `tail`, and `consume` with `--timeout`, then read that queue from its beginning.
 For `consume` without `--timeout`, and for `export`, it is an error.
+
+`rmqha message show` and `rmqha message find` find single messages, by id and by key, with the brokers' indexes. [The
+how-to](how-to/messages.md) shows all of these commands.
 
 `-f` of `consume` and `tail` is a format string. Nothing is appended to it, so end it with `\n`. The other escapes are
 `\t`, `\r`, `\0`, `\\` and `\xFF`.
@@ -237,7 +269,7 @@ def option_rows(command: click.Command) -> list[str]:
     """A row for each option, and for arguments that say something."""
     rows = []
     for option in command.params:
-        if not isinstance(option, click.Option) or "--version" in option.opts:
+        if not isinstance(option, click.Option) or "--version" in option.opts or option.hidden:
             continue
         choices = " " + "\\|".join(option.type.choices) if isinstance(option.type, click.Choice) else ""
         names = " / ".join(", ".join(f"`{name}`" for name in given)

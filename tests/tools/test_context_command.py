@@ -6,6 +6,7 @@ from click.testing import CliRunner
 
 from rmqha import Message, Producer
 from rmqha.client.contexts import read_contexts
+from rmqha.tools import connection
 from rmqha.tools.rmqha_command import rmqha
 from tests.acl.support import ACCOUNTS
 from tests.broker.support import acl_broker
@@ -34,6 +35,12 @@ def told(*arguments: object, **more: object) -> str:
     return result.output
 
 
+@pytest.fixture
+def terminal(monkeypatch):
+    """Make the standard input of the tests a terminal on which a secret can be typed."""
+    monkeypatch.setattr(connection, "can_ask", lambda: True)
+
+
 def asked_server(*arguments: object, **more: object) -> str:
     """Return the name server that a command tried to reach, which nothing listens on."""
     result = run(*arguments, **more)
@@ -41,6 +48,7 @@ def asked_server(*arguments: object, **more: object) -> str:
     return result.output.partition("name server ")[2].partition(" ")[0]
 
 
+@pytest.mark.usefixtures("terminal")
 def test_contexts_are_added_listed_shown_used_and_removed(file):
     assert told("context", "add", "test", "-n", "127.0.0.1:9876") == "context test: 127.0.0.1:9876, current\n"
     assert told("context", "add", "prod", "-n", "a:1;b:2", "--access-key", "operator",
@@ -49,8 +57,9 @@ def test_contexts_are_added_listed_shown_used_and_removed(file):
     assert read_contexts().get("prod").secret_key.reveal() == "a secret"
     for command in (["list"], ["list", "-o", "json"], ["show", "prod"], ["show", "prod", "-o", "yaml"]):
         assert "a secret" not in told("context", *command)
-    assert [(row["name"], row["in_use"]) for row in json.loads(told("context", "list", "-o", "json"))] == [
-        ("prod", False), ("test", True)]
+    assert [(row["name"], row["current"], row["in_use"])
+            for row in json.loads(told("context", "list", "-o", "json"))] == [
+        ("prod", False, False), ("test", True, True)]
     assert told("context", "use", "prod") == "current context: prod\n"
     assert json.loads(told("context", "show", "-o", "json"))["name"] == "prod"
     assert json.loads(told("--context", "test", "context", "show", "-o", "json"))["name"] == "test"
@@ -66,13 +75,46 @@ def test_contexts_are_added_listed_shown_used_and_removed(file):
     (["add", "a b", "-n", "a:1"], "can't be the name"),
     (["add", "a", "-n", "a"], "not a valid host:port"),
     (["add", "a", "-n", "a:1", "--secret-key-env", "E"], "a secret key needs accessKey"),
-    (["add", "a", "-n", "a:1", "--access-key", "k", "--secret-key-env", "E", "--secret-key-command", "c"], "only one"),
+    (["add", "a", "-n", "a:1", "--access-key", "ops-admin", "--secret-key-env", "E", "--secret-key-command", "c"],
+     "only one"),
+    (["add", "a", "-n", "a:1", "--access-key", "opsadm", "--secret-key-env", "E"], "the access key 'opsadm' is too"),
     (["use"], "give a context or --none"), (["use", "a", "--none"], "give a context or --none"),
     (["use", "a"], "no context 'a'"), (["remove", "a"], "no context 'a'"), (["show"], "no context is current")])
 def test_wrong_use_is_an_error_and_changes_nothing(file, arguments, problem):
     result = run("context", *arguments)
     assert result.exit_code == 2 and problem in result.output
     assert not file.exists() or not read_contexts().contexts
+
+
+@pytest.mark.usefixtures("terminal")
+def test_secret_that_brokers_refuse_is_not_stored(file):
+    result = run("context", "add", "a", "-n", "a:1", "--access-key", "ops-admin", input="short1\n")
+    assert result.exit_code == 2 and "the secret key is too short: it needs more than 6 characters" in result.output
+    assert "short1" not in result.output and not file.exists()
+
+
+def test_secret_without_a_terminal_to_ask_on_is_one_line(file, monkeypatch):
+    monkeypatch.setattr(connection, "can_ask", lambda: False)
+    result = run("context", "add", "a", "-n", "a:1", "--access-key", "ops-admin", input="a secret\n")
+    assert result.exit_code == 2 and not file.exists()
+    assert result.output == ("Error: no terminal to ask for the secret key on: give --secret-key-env or "
+                             "--secret-key-command\n")
+
+
+def test_context_that_the_environment_beats_is_current_and_not_in_use():
+    told("context", "add", "test", "-n", "a:1")
+    told("context", "add", "prod", "-n", "a:2")
+    note = "note: NAMESRV_ADDR is set, so the current context is not used\n"
+    env = {"NAMESRV_ADDR": "b:1"}
+    listed = run("context", "list", "-o", "json", env=env)
+    assert [(row["name"], row["current"], row["in_use"]) for row in json.loads(listed.stdout)] == [
+        ("prod", False, False), ("test", True, False)]
+    table = run("context", "list", env=env)
+    assert "\n*  test  a:1" in table.stdout
+    for result in (listed, table, run("context", "show", env=env), run("context", "use", "test", env=env)):
+        assert result.exit_code == 0 and result.stderr == note
+    for words in (["--context", "prod", "context", "list"], ["context", "show", "prod"], ["context", "use", "--none"]):
+        assert run(*words, env=env).stderr == ""
 
 
 def test_option_beats_the_named_context_which_beats_the_environment_which_beats_the_current_one():
@@ -160,5 +202,6 @@ def test_context_has_the_account_and_the_trusted_authority(guarded, authority, t
     told("context", "add", "anonymous", "-n", guarded, "--tls-ca", authority.certificate)
     refused = run("--context", "anonymous", "ha", "status")
     assert refused.exit_code == 2 and "no permission" in refused.output
+    assert "a current context is not used" not in refused.output
     told(*add, Authority(tmp_path, "stranger").certificate, "deceived")
     assert run("--context", "deceived", "ha", "status").exit_code == 2

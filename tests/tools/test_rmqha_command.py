@@ -184,3 +184,28 @@ def test_help_needs_no_extra_and_the_command_names_it(command, extra):
     used = without_extras(command, "-n", "127.0.0.1:1")
     assert used.returncode == 2 and f"`rmqha {command}` needs the extra `{extra}`" in used.stderr
     assert how_to_install(extra) in used.stderr and used.stderr.count("\n") == 1
+
+
+# --context, before the command and after it.
+
+
+@pytest.mark.parametrize("arguments", [
+    ("--context", "dev", "topic", "list"), ("topic", "list", "--context", "dev"), ("topic", "--help", "list"),
+    ("cluster", "config", "get", "--context=dev"), ("message", "find", "-t", "T", "--context", "dev", "-k", "x"),
+    ("consume", "T", "--context", "dev")])
+def test_context_is_accepted_before_and_after_the_command(arguments, tmp_path, monkeypatch):
+    monkeypatch.setenv("RMQHA_CONTEXTS_FILE", str(tmp_path / "contexts.json"))
+    for name, address in (("other", "127.0.0.1:2"), ("dev", "127.0.0.1:1")):
+        assert CliRunner().invoke(rmqha, ["context", "add", name, "-n", address]).exit_code == 0
+    result = CliRunner().invoke(rmqha, arguments, env={"NAMESRV_ADDR": "127.0.0.1:3"})
+    if "--help" in arguments:
+        assert "--context" not in result.output
+        return
+    assert result.exit_code == 2 and "name server 127.0.0.1:1 can't be reached" in result.output, result.output
+    both = CliRunner().invoke(rmqha, [*arguments, "-n", "127.0.0.1:3"])
+    assert both.exit_code == 2 and "give --context or -n, not both" in both.output
+
+
+def test_context_is_no_option_of_a_command_without_a_cluster():
+    for path in ("rmqha up", "rmqha config path", "rmqha check server"):
+        assert "No such option '--context'" in run(path, "--context", "dev").output

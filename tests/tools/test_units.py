@@ -74,6 +74,7 @@ OTHERS = {
     ("rmqha pipeline restore", "--to"): "a topic",
     ("rmqha dlq resend", "--to"): "a topic", ("rmqha acl check", "--from"): "an address",
     ("rmqha group seek", "--to"): "also a word or an offset; times as everywhere",
+    ("rmqha check group", "--warn"): "messages", ("rmqha check group", "--crit"): "messages",
 }
 CALLBACKS = {job_command.moment: units.parse_time, job_command.size: units.parse_size,
              job_command.queue_file_size: units.parse_size}

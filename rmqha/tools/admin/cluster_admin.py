@@ -65,7 +65,7 @@ class NoAnswerError(CannotAnswerError):
 
 
 class RefusedError(CannotAnswerError):
-    """A server answered with an error; `code` is its response code."""
+    """A server answered with an error; `code` is its response code, NO_PERMISSION for any refusal of an account."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -96,6 +96,8 @@ class ClusterAdmin(DefaultMQAdminExt):
     def __init__(self, namesrv_addr: str | None = None, timeout_millis: float = DEFAULT_TIMEOUT_MS,
                  rpc_hook: RPCHook | None = None, tls: TlsSystemConfig | None = None) -> None:
         super().__init__(None, rpc_hook, timeout_millis, requests_only=True, tls=tls)
+        # Returns what to add to a refusal of an unsigned request.
+        self.unsigned_note: Callable[[], str] = str
         self.client_config.namesrv_addr = namesrv_addr or None
         for address in (self.client_config.get_namesrv_addr() or "").split(";"):  # without http://
             if address.strip():
@@ -293,7 +295,8 @@ class ClusterAdmin(DefaultMQAdminExt):
                 why = refusal[1] if refusal else error.error_message
                 raise RefusedError(f"the {whom} refused the request, no permission: {why}. Use an account that may do "
                                    "this there (`rmqha context add --access-key`, or conf/tools.yml), or an address on "
-                                   "its white list", error.response_code) from None
+                                   f"its white list{self.unsigned_note() if refusal and self.rpc_hook is None else ''}",
+                                   response_code.NO_PERMISSION) from None
             raise RefusedError(f"the {whom} returned error {error.response_code}: {error.error_message}",
                                error.response_code) from None
         except MQClientException as error:

@@ -64,12 +64,15 @@ class Refusal:
 class Person:
     """The sender of a request. `name`: None without a sign-in, which this host does not need.
 
-    `rules` are those of an account without admin rights: it may read and send only what they allow.
+    `rules` are those of an account without admin rights: it may read and send only what they allow. `address`: where
+    the request comes from, for the log. `has_session`: signed in by account, not by token.
     """
 
     name: str | None
     role: Role
     rules: Rules | None = field(default=None, repr=False)
+    address: str = ""
+    has_session: bool = False
 
     def refusal_to_read(self, topic: str) -> str | None:
         """Return why the messages of a topic may not be read; None if they may."""
@@ -132,8 +135,8 @@ class SignIn:
         self._persons = {}
         for account in content.accounts if content is not None else ():
             if account.accessKey and account.secretKey and account.accessKey not in self._persons:
-                person = Person(account.accessKey, Role.ADMINISTER) if account.admin else (
-                    Person(account.accessKey, _role_of(rules, account.accessKey), rules))
+                person = Person(account.accessKey, Role.ADMINISTER, has_session=True) if account.admin else (
+                    Person(account.accessKey, _role_of(rules, account.accessKey), rules, has_session=True))
                 self._persons[account.accessKey] = account.secretKey.encode("utf-8", "surrogatepass"), person
         self._stamp = stamp
 
@@ -183,6 +186,11 @@ class SignIn:
             session.used_s = now
             self._sessions[token] = session
             return person
+
+    def knows(self, access_key: str) -> bool:
+        """Return whether an account has this access key."""
+        with self._lock:
+            return access_key in self._persons
 
     def close(self, token: str) -> None:
         """End a session."""

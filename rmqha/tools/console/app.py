@@ -8,20 +8,22 @@
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rmqha.common.texts import JsonTextError, parse_json
-from rmqha.tools.console.access import SESSION_PATH, Access, Person, bearer
+from rmqha.tools.console.access import SESSION_PATH, Access, Person, Refusal, bearer
 from rmqha.tools.console.changes import Body, Changes, sign_in
+from rmqha.tools.console.journal import Journal, named, shown
 from rmqha.tools.console.reads import Api
 from rmqha.tools.console.source import Source
 from rmqha.tools.terminal import CannotAnswerError, WorkFailedError
@@ -44,9 +46,10 @@ HEADERS = {
 class Guard:
     """An ASGI application that wraps another one and checks each request."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, journal: Journal) -> None:
         self._app = app
         self._access = access
+        self._journal = journal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve or refuse a request."""
@@ -63,10 +66,29 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, send_safely)
             return
+        self._note(HTTPConnection(scope), refusal)
         response = JSONResponse({"error": refusal.message}, refusal.status)
         if refusal.status == 401:
             response.headers["www-authenticate"] = "Bearer"
         await response(scope, receive, send_safely)
+
+    def _note(self, request: HTTPConnection, refusal: Refusal) -> None:
+        """Note who was refused: someone with a wrong token, or a user whose role does not suffice."""
+        if refusal.status == 401 and bearer(request.headers):
+            self._journal.refused(WRONG_TOKEN, address_of(request))
+        elif refusal.status == 403 and bearer(request.headers):
+            person = self._access.person(request.headers)
+            who = WRONG_TOKEN if person is None else f"{shown(person)}: refused"
+            asked = f"{request.scope['method']} {named(request.scope['path'])}"
+            self._journal.refused(f"{who}: {asked}: {refusal.message}", address_of(request))
+
+
+WRONG_TOKEN = "refused: a wrong token, or an ended session"
+
+
+def address_of(request: HTTPConnection) -> str:
+    """Return the address that a request comes from."""
+    return request.client.host if request.client is not None else "unknown"
 
 
 PAGES = ("/", "/topics", "/topics/{name}", "/topics/{name}/messages", "/topics/{name}/publish",
@@ -83,18 +105,19 @@ Change = Callable[[Request, Body, Person], Json]
 
 def create_app(source: Source, access: Access) -> Guard:
     """Return the guarded application. `source` must be open while it is served."""
-    api, changes, turn = Api(source, access), Changes(source), _Turn(access)
+    journal = Journal()
+    api, changes, turn = Api(source, access), Changes(source, journal), _Turn(access, journal)
     index = _file("index.html")
     routes = [Route(path, _always(index)) for path in PAGES]
     routes += [Route(f"/static/{name}", _always(_file(name))) for name in _files()]
     routes += [
-        Route(SESSION_PATH, lambda request: json_answer(api.session(access.person(request.headers))), methods=["GET"]),
+        Route(SESSION_PATH, lambda request: json_answer(api.session(turn.arriving(request))), methods=["GET"]),
         Route(SESSION_PATH, turn.signing_in, methods=["POST"]),
         Route(f"{SESSION_PATH}/end", turn.signing_out, methods=["POST"]),
         Route("/api/messages/download", turn.downloading(api), methods=["GET"])]
     routes += [Route(path, turn.reading(read), methods=["GET"]) for path, read in _reads(api).items()]
     routes += [Route(path, turn.writing(change), methods=["POST"]) for path, change in _changes(changes).items()]
-    return Guard(Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found}), access)
+    return Guard(Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found}), access, journal)
 
 
 def _name(request: Request) -> str:
@@ -159,14 +182,24 @@ class _RequestError(Exception):
 class _Turn:
     """Limits how many requests query the brokers at the same time, and turns results into responses."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, journal: Journal) -> None:
         self._access = access
+        self._journal = journal
         self._free = threading.BoundedSemaphore(_AT_ONCE)
 
     def _person(self, request: Request) -> Person:
         person = self._access.person(request.headers)
         if person is None:  # the session has ended since the guard let the request pass
             raise QuestionError("the session has ended: sign in again")
+        return replace(person, address=address_of(request))
+
+    def arriving(self, request: Request) -> Person | None:
+        """Return who opens the page; note a token, right or wrong."""
+        person = self._access.person(request.headers)
+        if person is None and bearer(request.headers):
+            self._journal.refused(WRONG_TOKEN, address_of(request))
+        elif person is not None and person.name is not None and not person.has_session:
+            self._journal.signed_in(replace(person, address=address_of(request)))
         return person
 
     def reading(self, read: Read) -> Callable[[Request], Response]:
@@ -206,7 +239,7 @@ class _Turn:
             return _error(error.status, str(error))
 
         def answer() -> Response:
-            status, content = sign_in(self._access.sign_in, body)
+            status, content = sign_in(self._access.sign_in, body, address_of(request), self._journal)
             return json_answer(content, status)
         return await run_in_threadpool(self._answer, answer)
 

@@ -2,6 +2,7 @@
 import secrets
 
 import click
+from click.core import ParameterSource
 
 from rmqha.common.program import examples
 from rmqha.tools.connection import account, needed_namesrv
@@ -29,7 +30,7 @@ _ROLES = ("see", "publish", "administer")
                    "may read and publish what their permissions allow.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
               help="A host name, in addition to addresses, under which the console may be used; may be repeated.")
-@click.option("--allow-writes", is_flag=True, help="The same as --role administer.")
+@click.option("--allow-writes", is_flag=True, help="The same as --role administer; another --role contradicts it.")
 def console_command(namesrv: str | None, cluster: str | None, broker: str | None, interval_s: float, timeout_s: float,
                     host: str, port: int, token: str | None, role: str, accounts: str | None, hosts: tuple[str, ...],
                     allow_writes: bool) -> None:
@@ -37,7 +38,8 @@ def console_command(namesrv: str | None, cluster: str | None, broker: str | None
 
     The page shows replication, topics, groups, messages, dead letters, settings, accounts and stores. It is read-only
     unless --role or --accounts allows more. Works with rmqha's and Java's brokers. Prints the page's address, and the
-    token if one is needed; runs until Ctrl-C.
+    token if one is needed; runs until Ctrl-C. Changes and sign-ins are logged to standard error, and to tools.log in
+    $ROCKETMQ_LOG_DIR or ~/logs/rocketmqlogs.
     """
     from rmqha.acl.common import AclException
     from rmqha.tools.console.access import MIN_TOKEN, Access, Role, SignIn, is_loopback
@@ -45,6 +47,10 @@ def console_command(namesrv: str | None, cluster: str | None, broker: str | None
     if token is not None and len(token) < MIN_TOKEN:
         raise click.UsageError(f"--token must have at least {MIN_TOKEN} characters; create one with "
                                "`openssl rand -hex 16`, for example")
+    is_given = click.get_current_context().get_parameter_source("role") is ParameterSource.COMMANDLINE
+    if allow_writes and is_given and Role.of(role) is not Role.ADMINISTER:
+        raise click.UsageError(f"--role {role} and --allow-writes contradict each other: --allow-writes is the same as "
+                               "--role administer")
     sign_in = None
     if accounts is not None:
         try:

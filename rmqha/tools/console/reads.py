@@ -1,5 +1,6 @@
 """`Api`: the reading part of the console's API, one method per path, from a query to JSON."""
 import heapq
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -9,16 +10,17 @@ from rmqha.common import mix_all
 from rmqha.common.compression import MissingBody
 from rmqha.common.message import message_const
 from rmqha.common.message.message import MessageExt
+from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.config.config_meanings import MEANINGS
 from rmqha.tools.console.access import Access, Person
 from rmqha.tools.console.source import Source
 from rmqha.tools.manage import accounts, groups, settings, topics
 from rmqha.tools.manage.access_check import PUB, SUB, Rules, Use, verdict
-from rmqha.tools.manage.masters import on_each
-from rmqha.tools.terminal import CannotAnswerError
+from rmqha.tools.manage.masters import Outcomes, on_each
+from rmqha.tools.terminal import CannotAnswerError, counted
 from rmqha.tools.view import texts
-from rmqha.tools.view.browse import Cursor, Filters, Page
+from rmqha.tools.view.browse import LATEST, Cursor, Filters, Page
 from rmqha.tools.view.browse import Query as Browsing
 from rmqha.tools.view.questions import MAX_LISTED_BYTES, QuestionError, message_json, trace_json
 from rmqha.tools.view.snapshot import BEHIND, CLUSTER, IN, KINDS, LAG, LOG, OUT, GroupState, Picture
@@ -43,6 +45,8 @@ class Api:
     def __init__(self, source: Source, access: Access) -> None:
         self._source = source
         self._access = access
+        # Monotonic: when the settings of all groups were asked for, for the state of one.
+        self._settings_s = -_GROUPS_TTL_S
 
     def session(self, person: Person | None) -> Json:
         """Return the console's version, who is signed in, and what they may do; needs no sign-in."""
@@ -108,7 +112,7 @@ class Api:
         found = [group for group in picture.snapshot.groups
                  if text in group.name.lower() or any(text in topic.lower() for topic in group.topics)]
         found.sort(key=lambda group: (-group.behind, group.name))
-        rows = [{**texts.group_json(picture, group),
+        rows = [{**group_row(picture, group),
                  "line": self._source.history.values(BEHIND, group.name, SPARK_POINTS)}
                 for group in found[part(query)]]
         return {"at_ms": picture.snapshot.at_ms, "errors": list(picture.snapshot.groups_errors), "groups": rows,
@@ -120,7 +124,7 @@ class Api:
         group = picture.snapshot.group(name)
         if group is None:
             raise QuestionError(f"group {name!r} has no offsets yet, or does not exist", not_there=True)
-        answer = texts.group_json(picture, group)
+        answer = group_row(picture, group)
         answer["places"] = [texts.place_json(place) for place in group.places]
         try:
             answer["clients"], answer["clients_error"] = asdict(self._source.questions.clients(
@@ -128,7 +132,27 @@ class Api:
         except QuestionError as error:
             answer["clients"], answer["clients_error"] = None, error.message
         answer["warnings"] = self._group_warnings(group, answer["clients"])
+        answer["state"] = self._group_state(picture, name, answer["clients"])
         return answer
+
+    def _group_state(self, picture: Picture, name: str, clients: Json | None) -> str | None:
+        """Return a group's state as in `rmqha group list`; None until the masters have sent all groups' settings.
+
+        The page does not wait for these: with thousands of groups they take a second.
+        """
+        brokers = [Broker(each.cluster, each.name, each.broker_id, each.address) for each in picture.snapshot.brokers
+                   if each.is_master and not each.error]
+        answers, now_s = self._source.questions.answers, time.monotonic()
+        if not all(answers.has(("group settings", each.address)) for each in brokers):
+            if now_s - self._settings_s >= _GROUPS_TTL_S:
+                self._settings_s = now_s
+                answers.later(lambda: self._group_configs(name, brokers))
+            return None
+        found = self._group_configs(name, brokers)
+        if clients is None or found.errors:
+            return None
+        return groups.state_of([config for config in found.values.values() if config is not None],
+                               bool(clients["clients"]))
 
     def _picture_with_groups(self) -> Picture:
         picture = self._source.picture()
@@ -138,15 +162,20 @@ class Api:
     def _group_warnings(group: GroupState, clients: Json | None) -> list[str]:
         if clients is None or clients["clients"] or not group.behind:
             return []
-        return [f"No client is connected, and {group.behind} messages are unread."]
+        retries = retries_of(group)
+        unread = group.behind - retries
+        verb, more = "is" if unread == 1 else "are", f", with {retries} more in its retry topic" if retries else ""
+        return [f"No client is connected, and {counted(unread, 'message')} {verb} unread{more}."]
+
+    def _group_configs(self, name: str, brokers: Iterable[Broker]) -> Outcomes[SubscriptionGroupConfig | None]:
+        admin, answers = self._source.admin, self._source.questions.answers
+        return on_each(admin, brokers, lambda broker: answers.get(
+            ("group settings", broker.address), _GROUPS_TTL_S, lambda: groups.groups_of(admin, broker),
+            _GROUPS_STALE_S).get(name), groups.long_ms(admin))
 
     def group_settings(self, name: str) -> Json:
         """Return a group's settings on each master, and in which of them the masters differ."""
-        admin = self._source.admin
-        answers = self._source.questions.answers
-        found = on_each(admin, self._source.masters(), lambda broker: answers.get(
-            ("group settings", broker.address), _GROUPS_TTL_S, lambda: groups.groups_of(admin, broker),
-            _GROUPS_STALE_S).get(name), groups.long_ms(admin))
+        found = self._group_configs(name, self._source.masters())
         configs = {broker: config for broker, config in found.needed().items() if config is not None}
         if not configs:
             raise QuestionError(f"unknown group {name!r}", not_there=True)
@@ -169,7 +198,7 @@ class Api:
         return {"topics": [asdict(row) for row in found[part(query)]], "total": len(found), "kinds": listing.kinds}
 
     def topic(self, name: str) -> Json:
-        """Return a topic's queues, and its groups with their unread messages in it."""
+        """Return a topic's kind and queues, and its groups with their unread messages in it."""
         picture = self._source.picture()
         detail = self._source.questions.topic(name)
         found = []
@@ -177,7 +206,9 @@ class Api:
             group = picture.snapshot.group(each)
             places = [place for place in group.places if place.topic == name] if group is not None else []
             found.append({"name": each, "unread": sum(place.behind for place in places) if places else None})
-        return {"name": detail.name, "queues": [asdict(queue) for queue in detail.queues], "groups": found}
+        own = {name for broker in picture.snapshot.brokers for name in (broker.name, broker.cluster)}
+        return {"name": detail.name, "kind": topics.topic_kind(name, own),
+                "queues": [asdict(queue) for queue in detail.queues], "groups": found}
 
     def topic_settings(self, name: str) -> Json:
         """Return a topic's settings on each master, and in which of them the masters differ."""
@@ -260,14 +291,21 @@ class Api:
     def dead_letter_groups(self) -> Json:
         """Return the groups with dead letters, how many, and from when to when."""
         rows, outcomes = self._source.dead_letter_counts()
-        return {"groups": [{"group": row.group, "count": row.count, "oldest_ms": row.oldest_ms,
+        return {"groups": [{"group": row.group, "count": row.count, "new": row.new, "oldest_ms": row.oldest_ms,
                             "newest_ms": row.newest_ms, "readable": row.is_readable} for row in rows],
                 "errors": said(outcomes.errors)}
 
     def dead_letters(self, group: str, query: Query, person: Person) -> Json:
-        """Return a page of a group's dead letters, newest first."""
+        """Return a page of a group's dead letters, newest first, and how many there are; null if that is unknown."""
         topic = mix_all.get_dlq_topic(group)
         answer = self.browse(topic, {**query, "backwards": "1"}, person)
+        answer["count"] = answer["new"] = None
+        try:
+            number, outcomes = self._source.dead_letter_count(group)
+            answer["errors"] += said(outcomes.errors)
+            answer["count"], answer["new"] = (number.count, number.new) if number is not None else (0, 0)
+        except CannotAnswerError as error:
+            answer["errors"].append(error.message)
         for row in answer["rows"]:
             row["origin_topic"] = row["properties"].get(message_const.PROPERTY_RETRY_TOPIC)
             row["origin_id"] = row["properties"].get(message_const.PROPERTY_ORIGIN_MESSAGE_ID)
@@ -336,6 +374,21 @@ class Api:
                 "brokers": {where: each.word for where, each in verdicts.items()}}
 
 
+# ---- groups
+
+
+def retries_of(group: GroupState) -> int:
+    """Return how many messages wait in the group's retry topic."""
+    retry = mix_all.get_retry_topic(group.name)
+    return sum(place.behind for place in group.places if place.topic == retry)
+
+
+def group_row(picture: Picture, group: GroupState) -> Json:
+    """Return a group as one row; like `rmqha group list`, `unread` is without `retries`. `behind` is their sum."""
+    retries = retries_of(group)
+    return {**texts.group_json(picture, group), "unread": group.behind - retries, "retries": retries}
+
+
 # ---- parts of queries
 
 
@@ -367,9 +420,17 @@ def browsing(topic: str, query: Query) -> Browsing:
     """Return the browser's query of a request's one."""
     broker, queue_id = queue_of(query["queue"]) if query.get("queue") else (None, None)
     filters = Filters(*(query.get(name) or None for name in ("tag", "key", "sql", "text")))
-    offset, time_ms = (number(query, name, None, 0, (1 << 63) - 1) for name in ("offset", "time"))
-    return Browsing(topic, broker, queue_id, query.get("begin") or None, offset, time_ms, None,
-                    query.get("backwards") == "1", filters, number(query, "limit", 50, 1, 200) or 50)
+    offset, time_ms, until_offset, until_ms = (number(query, name, None, 0, (1 << 63) - 1) for name in (
+        "offset", "time", "until_offset", "until"))
+    begin, backwards = query.get("begin") or None, query.get("backwards") == "1"
+    if until_offset is not None and until_ms is not None:
+        raise QuestionError("only one of until and until_offset can be given")
+    if backwards and (until_offset is not None or until_ms is not None):
+        if begin not in (None, LATEST) or offset is not None or time_ms is not None:
+            raise QuestionError("with backwards=1, pages begin at until or until_offset: give no begin, offset or time")
+        begin, offset, time_ms, until_offset, until_ms = None, until_offset, until_ms, None, None
+    return Browsing(topic, broker, queue_id, begin, offset, time_ms, until_ms, until_offset, backwards, filters,
+                    number(query, "limit", 50, 1, 200) or 50)
 
 
 def cursor_of(query: Query) -> Cursor | None:

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from rmqha.common.program import ending_signals
 from rmqha.tools.console.access import Access, Role
 from rmqha.tools.console.app import create_app
+from rmqha.tools.console.journal import set_up
 from rmqha.tools.console.source import Source, Wanted
 from rmqha.tools.terminal import CannotAnswerError
 
@@ -88,6 +89,7 @@ def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
         # uvicorn's way to report the error
         raise CannotAnswerError(f"can't listen on {host}:{port}: is the port in use, or the address not one of this "
                                 "host? Use --port 0 for any free port") from None
+    file = set_up()
     server = uvicorn.Server(config)
     # as uvicorn does, but from the first moment on
     for number in ending_signals():
@@ -95,17 +97,18 @@ def serve(wanted: Wanted, access: Access, host: str, port: int) -> None:
     with source, bound:
         # A client that reads the address may connect at once.
         bound.listen()
-        click.echo("\n".join(_told(access, host, bound.getsockname()[1])))
+        click.echo("\n".join(_told(access, host, bound.getsockname()[1], file)))
         server.run(sockets=[bound])
 
 
-def _told(access: Access, host: str, port: int) -> list[str]:
+def _told(access: Access, host: str, port: int, log_file: str | None) -> list[str]:
     shown = f"[{host}]" if ":" in host else host
     needs_token = access.needs_sign_in or access.role > Role.SEE
     fragment = f"#token={access.token}" if needs_token else ""
     lines = [f"console at http://{shown}:{port}/{fragment}"]
     if needs_token:
         lines.append(f"token with the role {access.role.word}: {access.token}")
+        lines.append("changes and sign-ins are logged here" + (f" and in {log_file}" if log_file is not None else ""))
     if access.role is Role.SEE and access.sign_in is None:
         lines.append("read-only; start it with --role publish or --role administer to change something")
     return [*lines, "press Ctrl-C to stop it"]

@@ -1,4 +1,5 @@
 """`Source`: the data of all pages of the console, from the poller's pictures and from queries made on demand."""
+import glob
 import logging
 import time
 from contextlib import ExitStack
@@ -103,6 +104,13 @@ class Source:
         """Return the groups with dead letters, as `list_dead_letters` does. CannotAnswerError."""
         return self.questions.answers.get("dead letters", _DEAD_LETTERS_TTL_S, lambda: list_dead_letters(
             self.admin, self.masters(), None, self.questions.topics_of), _DEAD_LETTERS_STALE_S)
+
+    def dead_letter_count(self, group: str) -> tuple[DeadLetterCount | None, Outcomes[Any]]:
+        """Return how many dead letters a group has, as `list_dead_letters` does; None without any topic for them."""
+        def ask() -> tuple[DeadLetterCount | None, Outcomes[Any]]:
+            rows, outcomes = list_dead_letters(self.admin, self.masters(), glob.escape(group), self.questions.topics_of)
+            return next(iter(rows), None), outcomes
+        return self.questions.answers.get(("dead letters", group), _DEAD_LETTERS_TTL_S, ask)
 
     def picture(self) -> Picture:
         """Return the latest picture; raise QuestionError when the cluster has never answered."""

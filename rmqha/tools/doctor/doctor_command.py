@@ -74,8 +74,8 @@ def _print(report: Report, verbose: bool, output: str) -> None:
 @click.option("-b", "--broker", "extra", multiple=True, metavar="HOST:PORT",
               help="A broker to check even if the name server does not list it; may be repeated.")
 @click.option("--cluster", help="Check only the brokers of this cluster.")
-@click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
+@click.option("--timeout", "timeout_s", default=f"{DEFAULT_TIMEOUT_MS // 1000}s", show_default=True,
+              type=duration_type(0.1, 600), help="How long to wait for each answer.")
 @click.option("-v", "--verbose", is_flag=True, help="Also show the checks that passed.")
 @output_option
 def doctor_command(files: tuple[str, ...], namesrv: str | None, extra: tuple[str, ...], cluster: str | None,

@@ -3,7 +3,9 @@
 A pid alone does not identify a server, since another process may have it by now. So the pid file also holds the time
 at which the process started, and the process's command line must contain the path of the server's config file.
 
-`Observer` determines a server's state from its process and from what the other servers report about it.
+`Observer` determines a server's state from its process and from what the other servers report about it. With
+`aclEnable=true` it signs its requests with an admin's account of the cluster's own files; without one, a broker that
+refuses to report its state has answered all the same.
 """
 from __future__ import annotations
 
@@ -14,16 +16,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from rmqha.common import mix_all
+from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import HARuntimeInfo
 from rmqha.common.texts import parse_json
 from rmqha.common.threads import wait_until
-from rmqha.tools.admin.cluster_admin import ClusterAdmin
+from rmqha.tools.admin.cluster_admin import ClusterAdmin, RefusedError
 from rmqha.tools.local_cluster.layout import ClusterError, Layout, Node
 from rmqha.tools.terminal import CannotAnswerError
+
+if TYPE_CHECKING:
+    from rmqha.remoting.interfaces import RPCHook
 
 log = logging.getLogger("RocketmqTools")
 
@@ -163,12 +171,30 @@ class NodeState:
         return "MASTER" if self.is_leading else "SLAVE"
 
 
+def _admin_account(folder: Path) -> RPCHook | None:
+    """Return the hook that signs with the first admin's account of a cluster's files; None if they have none."""
+    conf = folder / "conf"
+    if not (conf / "plain_acl.yml").exists() and not (conf / "acl").exists():
+        return None
+    from rmqha.acl.acl_files import AclFile, acl_files  # most clusters have no accounts
+    from rmqha.acl.common import AclClientRPCHook, AclException, SessionCredentials
+
+    try:
+        read = [AclFile.read(path) for path in acl_files(str(conf / "acl"), str(conf / "plain_acl.yml"))]
+    except (AclException, OSError) as error:
+        log.info("the accounts below %s can't be read: %s", conf, error)
+        return None
+    return next((AclClientRPCHook(SessionCredentials(account.accessKey, account.secretKey))
+                 for file in read if file is not None for account in file.accounts
+                 if account.admin and account.accessKey and account.secretKey), None)
+
+
 class Observer:
     """A context manager that asks the servers of a cluster for their states."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._admin = ClusterAdmin(layout.namesrv.address, _ASK_TIMEOUT_MS)
+        self._admin = ClusterAdmin(layout.namesrv.address, _ASK_TIMEOUT_MS, _admin_account(layout.namesrv.folder))
 
     def __enter__(self) -> Observer:
         self._admin.__enter__()
@@ -208,12 +234,21 @@ class Observer:
         if node.is_namesrv:
             return NodeState(node, State.STARTING if registered is None else State.RUNNING, process.pid, rss)
         try:
-            info = None if node.is_controller else self._admin.ha_runtime_info(node.address)
+            info = None if node.is_controller else self._ha_info(node)
             state = self._controller_state(node) if node.is_controller else _broker_state(node, info, registered)
         except CannotAnswerError as error:
             log.info("%s", error.message)
             return NodeState(node, State.STARTING, process.pid, rss)
         return NodeState(node, state, process.pid, rss, info.master if info is not None and node.is_replica else None)
+
+    def _ha_info(self, node: Node) -> HARuntimeInfo | None:
+        """Return a broker's replication; None if it serves, but its access control refuses the request."""
+        try:
+            return self._admin.ha_runtime_info(node.address)
+        except RefusedError as refusal:
+            if refusal.code != response_code.NO_PERMISSION:
+                raise
+            return None
 
     def _controller_state(self, node: Node) -> State:
         return State.RUNNING if self._admin.get_controller_meta_data(node.address).controllerLeaderAddress else (

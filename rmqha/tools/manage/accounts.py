@@ -31,6 +31,7 @@ from rmqha.tools.terminal import CannotAnswerError
 
 PERMISSIONS = (common.DENY_TEXT, common.PUB_TEXT, common.SUB_TEXT, common.PUB_SUB)
 IS_OFF = "access control is off there (aclEnable=false)"
+TURN_ON = "set aclEnable=true in the brokers' files, write conf/plain_acl.yml, and restart them"
 _NOT_LISTED = "it does not list its accounts, like RocketMQ 4.9.8"
 _GENERATED_LENGTH = 32
 _TEXTS = {common.DENY: common.DENY_TEXT, common.PUB: common.PUB_TEXT, common.SUB: common.SUB_TEXT,
@@ -58,6 +59,11 @@ class Account:
         return cls(config.accessKey or "", config.admin, config.whiteRemoteAddress or "",
                    config.defaultTopicPerm or "", config.defaultGroupPerm or "",
                    tuple(config.topicPerms or ()), tuple(config.groupPerms or ()))
+
+    @property
+    def may_do_everything(self) -> bool:
+        """True for an admin without lists of permissions, whose defaults do not count."""
+        return self.admin and not self.topic_perms and not self.group_perms
 
     def config(self, secret: Secret) -> PlainAccessConfig:
         """Return the account as requests and files have it."""
@@ -181,6 +187,17 @@ def account_views(answers: Mapping[Broker, BrokerAccounts]) -> list[AccountView]
     return views
 
 
+def unknown_account(access_key: str) -> CannotAnswerError:
+    """Return the error about an account that no broker has."""
+    return CannotAnswerError(f"no broker has the account {access_key!r}; `rmqha acl user list` shows those that exist")
+
+
+def existing_account(access_key: str) -> CannotAnswerError:
+    """Return the error about a new account that is there already."""
+    return CannotAnswerError(f"the account {access_key} exists already: change it with `rmqha acl user alter`, or give "
+                             "--overwrite")
+
+
 # ---- checks before a request
 
 
@@ -226,12 +243,12 @@ def check_addresses(addresses: Iterable[str]) -> None:
         check_address(address)
 
 
-def check_key_and_secret(access_key: str, secret: Secret) -> None:
-    """Raise CannotAnswerError unless both are long enough, as brokers want them."""
+def check_key_and_secret(access_key: str, secret: Secret | None) -> None:
+    """Raise CannotAnswerError unless both are long enough, as brokers want them. None: the secret is not known yet."""
     if len(access_key) <= common.ACCESS_KEY_MIN_LENGTH:
         raise CannotAnswerError(f"the access key {access_key[:80]!r} is too short: it needs more than "
                                 f"{common.ACCESS_KEY_MIN_LENGTH} characters")
-    if len(secret.reveal()) <= common.SECRET_KEY_MIN_LENGTH:
+    if secret is not None and len(secret.reveal()) <= common.SECRET_KEY_MIN_LENGTH:
         raise CannotAnswerError(f"the secret key is too short: it needs more than {common.SECRET_KEY_MIN_LENGTH} "
                                 "characters")
 
@@ -256,8 +273,7 @@ def create_account(admin: ClusterAdmin, answers: Mapping[Broker, BrokerAccounts]
     def create(broker: Broker) -> Account:
         there = _enabled(answers[broker]).accounts.get(account.access_key)
         if there is not None and not overwrite:
-            raise CannotAnswerError(f"the account {account.access_key} exists already: change it with `rmqha acl user "
-                                    "alter`, or give --overwrite")
+            raise existing_account(account.access_key)
         if there is not None:
             _refuse_emptied(there, account)
         return _send(admin, broker, answers[broker], account, secret)
@@ -352,7 +368,7 @@ def set_white_addresses(admin: ClusterAdmin, answers: Mapping[Broker, BrokerAcco
 
     def change(broker: Broker) -> None:
         _enabled(answers[broker])
-        admin.ask_broker(broker.address, admin.api.update_global_white_addrs_config, ", ".join(addresses), path,
+        admin.ask_broker(broker.address, admin.api.update_global_white_addrs_config, ",".join(addresses), path,
                          admin.timeout_millis)
     return _explained(on_each(admin, answers, change))
 

@@ -10,10 +10,11 @@ from rmqha.common import util_all
 from rmqha.common.program import examples
 from rmqha.common.texts import Secret
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin
-from rmqha.tools.connection import connected, needed_namesrv
+from rmqha.tools.connection import asked_secret, connected, needed_namesrv
 from rmqha.tools.manage.access_check import PUB, SUB, Rules, Use, Verdict, verdict
 from rmqha.tools.manage.accounts import (
     IS_OFF,
+    TURN_ON,
     Account,
     AccountChange,
     BrokerAccounts,
@@ -24,45 +25,47 @@ from rmqha.tools.manage.accounts import (
     checked_permission,
     create_account,
     delete_account,
+    existing_account,
     generated_secret,
     read_accounts,
     secret_to_send,
     set_white_addresses,
+    unknown_account,
 )
-from rmqha.tools.manage.cluster_command import agreed, finish_change, one_broker_option, yes_option
+from rmqha.tools.manage.cluster_command import one_broker_option
 from rmqha.tools.manage.completion import complete_group, complete_topic
-from rmqha.tools.manage.masters import Outcomes, cluster_options
+from rmqha.tools.manage.masters import ManageGroup, Outcomes, cluster_options
 from rmqha.tools.manage.settings import label, picked
 from rmqha.tools.terminal import (
     CANNOT_ANSWER,
     FAILED,
     OK,
     CannotAnswerError,
-    WorkFailedError,
+    agreed,
     cell,
     emit,
     put,
     put_facts,
     render_table,
+    yes_option,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
 _DENY = "DENY"
 
 
-@click.group("acl")
+@click.group("acl", cls=ManageGroup)
 def acl_group() -> None:
     """List, create, change and delete accounts, and check what an account may do.
 
     Each broker has its own account files: changes go to all brokers of the cluster, masters and slaves. All of this
-    needs an account with admin rights (`rmqha context add --access-key`). Exit code 1 when some brokers failed, 2 when
-    none answers.
+    needs an account with admin rights (`rmqha context add --access-key`), except `acl check --file`.
     """
 
 
 @acl_group.group("user", short_help="List, create, change and delete accounts.")
 def user_group() -> None:
-    """List, create, describe, change and delete accounts. Secrets are never shown."""
+    """List, create, describe, change and delete accounts. Secrets are never shown, except one that --generate made."""
 
 
 @acl_group.group("white-list", short_help="Show and set the addresses that need no account.")
@@ -117,6 +120,8 @@ def list_command(namesrv: str | None, cluster: str | None, broker: str | None, t
 
 
 def _permissions(account: Account, of_topics: bool) -> str:
+    if account.may_do_everything:
+        return "all"
     default, entries = ((account.default_topic_perm, account.topic_perms) if of_topics else
                         (account.default_group_perm, account.group_perms))
     return " ".join([*entries, f"others={default or _DENY}"])
@@ -149,10 +154,7 @@ def _account_json(account: Account) -> dict[str, object]:
 @cluster_options
 def describe_command(access_key: str, namesrv: str | None, cluster: str | None, broker: str | None, timeout_s: float,
                      output: str) -> None:
-    """Show an account: its permissions, and the brokers that lack it or have it differently.
-
-    Exit code 1 when no broker has it.
-    """
+    """Show an account: its permissions, and the brokers that lack it or have it differently."""
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
         answers = _read(admin, cluster, broker)
     view = next((each for each in account_views(answers.values) if each.access_key == access_key), None)
@@ -161,8 +163,9 @@ def describe_command(access_key: str, namesrv: str | None, cluster: str | None, 
     if view is None:
         answers.finish()
         if len(unknown) == len(answers.values):
-            raise CannotAnswerError(f"no broker lists its accounts: {'; '.join(dict.fromkeys(unknown.values()))}")
-        raise WorkFailedError(f"no broker has the account {access_key!r}")
+            raise CannotAnswerError(f"no broker lists its accounts: {'; '.join(dict.fromkeys(unknown.values()))}"
+                                    + (f": {TURN_ON}" if IS_OFF in unknown.values() else ""))
+        raise unknown_account(access_key)
     if output != "table":
         emit({"accounts": {label(each): _account_json(account) for each, account in view.by_broker.items()},
               "missing": [label(each) for each in view.missing], "differing": list(view.differing),
@@ -196,8 +199,10 @@ def _permission_options(command: F) -> F:
             click.option("--white-address", metavar="ADDRESSES",
                          help="Addresses from which the key is enough, such as 10.1.2.* or 10.1.2.{7,8}; empty: none."),
             click.option("--admin/--no-admin", "admin", default=None, help="Whether it may send admin requests."),
-            click.option("--default-group-perm", metavar="PERMISSION", help="For groups that are not named."),
-            click.option("--default-topic-perm", metavar="PERMISSION", help="For topics that are not named."),
+            click.option("--default-group-perm", metavar="PERMISSION", help="SUB or DENY, for groups that are not "
+                         f"named; a new account has {_DENY}."),
+            click.option("--default-topic-perm", metavar="PERMISSION", help="PUB, SUB, PUB|SUB or DENY, for topics "
+                         f"that are not named; a new account has {_DENY}."),
             click.option("--group", "groups", multiple=True, metavar="NAME=PERMISSION",
                          help="Permission for a group: SUB or DENY. May be repeated."),
             click.option("--topic", "topics", multiple=True, metavar="NAME=PERMISSION",
@@ -228,7 +233,7 @@ def _given_secret(secret_env: str | None, generate: bool) -> Secret | None:
 
 
 def _asked_secret(text: str, confirm: bool) -> Secret:
-    return Secret(click.prompt(text, hide_input=True, confirmation_prompt=confirm, err=True))
+    return asked_secret(text, "--secret-env or --generate", confirm)
 
 
 def _put_changed(made: Outcomes[Any], access_key: str, what: str, secret: Secret | None, output: str) -> None:
@@ -241,6 +246,11 @@ def _put_changed(made: Outcomes[Any], access_key: str, what: str, secret: Secret
         put(f"{what} {cell(access_key)} on {_labels(list(made.values))}")
         if secret is not None:
             put(f"secret key, shown only now: {secret.reveal()}")
+
+
+def _finish(made: Outcomes[Any]) -> None:
+    """End a command as `Outcomes.finish`, with what to do where access control is off."""
+    made.finish(TURN_ON if any(IS_OFF in error.message for error in made.errors.values()) else "")
 
 
 def _joined(made: Outcomes[Any], answers: Outcomes[Any]) -> Outcomes[Any]:
@@ -263,8 +273,9 @@ def create_command(access_key: str, topics: tuple[str, ...], groups: tuple[str, 
                    broker: str | None, timeout_s: float, output: str) -> None:
     """Create an account on all brokers of the cluster, masters and slaves. All that is not permitted is denied.
 
-    The secret is asked for, unless an option gives it. It is in no output, except that of --generate. Exit code 1 when
-    a broker failed, or already has the account.
+    ACCESS_KEY and the secret need more than 6 characters each. The secret is asked for, unless an option gives it. It
+    is in no output, except that of --generate. Exit code 1 also when some brokers have the account already, 2 when all
+    have it.
     """
     account = Account(access_key, bool(admin), white_address or "",
                       checked_permission(default_topic_perm or _DENY), checked_permission(default_group_perm or _DENY),
@@ -272,10 +283,12 @@ def create_command(access_key: str, topics: tuple[str, ...], groups: tuple[str, 
     secret = _given_secret(secret_env, generate)
     with connected(needed_namesrv(namesrv), timeout_s) as client:
         answers = _read(client, cluster, broker)
+        if not overwrite and all(access_key in each.accounts for each in answers.values.values()):
+            raise existing_account(access_key)
         secret = secret or _asked_secret(f"Secret key for {access_key}", confirm=True)
         made = _joined(create_account(client, answers.values, account, secret, overwrite), answers)
     _put_changed(made, access_key, "created", secret if generate else None, output)
-    finish_change(made)
+    _finish(made)
 
 
 def _entries(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -302,8 +315,9 @@ def alter_command(access_key: str, topics: tuple[str, ...], groups: tuple[str, .
                   timeout_s: float, output: str) -> None:
     """Change an account on all brokers of the cluster. What no option names stays as it is.
 
-    RocketMQ's request needs the account's secret with each change. It is asked for, unless an option gives it, and
-    compared with the brokers' own, so that a wrong one does not replace it. With --new-secret or --generate it does.
+    RocketMQ's request needs the account's secret with each change. It is asked for, unless an option gives it. The
+    command tries it with a signed request, and changes nothing if a broker refuses that. From a host on a white list it
+    can't be tried, and becomes the account's secret. With --new-secret or --generate it always does.
     """
     change = AccountChange(
         admin, white_address, None if default_topic_perm is None else checked_permission(default_topic_perm),
@@ -316,16 +330,16 @@ def alter_command(access_key: str, topics: tuple[str, ...], groups: tuple[str, .
     with connected(needed_namesrv(namesrv), timeout_s) as client:
         answers = _read(client, cluster, broker)
         if not any(access_key in each.accounts or each.unknown for each in answers.values.values()):
-            raise WorkFailedError(f"no broker has the account {access_key!r}")
+            raise unknown_account(access_key)
         what = "New secret" if new_secret else "Secret"
         secret, is_compared = secret_to_send(client, answers.values, access_key, given, new_secret,
                                              lambda: _asked_secret(f"{what} key for {access_key}", new_secret))
         if not is_compared:
-            put("note: this host is on a white list, so the secret could not be compared with the brokers' own; it "
-                "becomes the account's secret", err=True)
+            put("note: this host is on a white list, so the secret could not be tried; it becomes the account's secret",
+                err=True)
         made = _joined(alter_account(client, answers.values, access_key, change, secret), answers)
     _put_changed(made, access_key, "changed", secret if generate else None, output)
-    finish_change(made)
+    _finish(made)
 
 
 @user_group.command("delete", short_help="Delete an account from all brokers.", epilog=examples(
@@ -336,19 +350,16 @@ def alter_command(access_key: str, topics: tuple[str, ...], groups: tuple[str, .
 @cluster_options
 def delete_command(access_key: str, yes: bool, namesrv: str | None, cluster: str | None, broker: str | None,
                    timeout_s: float, output: str) -> None:
-    """Delete an account from all brokers of the cluster; its requests are refused from then on.
-
-    Exit code 1 when a broker failed, or none has the account.
-    """
+    """Delete an account from all brokers of the cluster; its requests are refused from then on."""
     with connected(needed_namesrv(namesrv), timeout_s) as client:
         answers = _read(client, cluster, broker)
         agreed(f"Delete the account {access_key}?", yes)
         made = _joined(delete_account(client, answers.values, access_key), answers)
     gone = Outcomes({each: True for each, deleted in made.values.items() if deleted}, made.errors)
     _put_changed(gone, access_key, "deleted", None, output)
-    finish_change(made)
+    _finish(made)
     if not gone.values:
-        raise WorkFailedError(f"no broker has the account {access_key!r}")
+        raise unknown_account(access_key)
 
 
 # ---- addresses without an account
@@ -396,10 +407,10 @@ def set_command(addresses: tuple[str, ...], no_address: bool, path: str | None, 
     check_addresses(addresses)
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
         answers = _read(admin, cluster, broker)
-        if output == "table":
+        if output == "table" or not yes:
             put(render_table(["broker", "before", "after"], [
                 [cell(label(each)), cell(_addresses(accounts)), cell(" ".join(addresses)) or "none"]
-                for each, accounts in answers.values.items()], set()))
+                for each, accounts in answers.values.items()], set()), err=output != "table")
         agreed(f"Replace the addresses that need no account{'' if path is None else f' in {path}'}?", yes)
         made = _joined(set_white_addresses(admin, answers.values, list(addresses), path), answers)
     if output != "table":
@@ -407,7 +418,7 @@ def set_command(addresses: tuple[str, ...], no_address: bool, path: str | None, 
               "errors": {label(each): error.message for each, error in made.errors.items()}}, output)
     elif made.values:
         put(f"changed on {_labels(list(made.values))}")
-    finish_change(made)
+    _finish(made)
 
 
 # ---- what an account may do

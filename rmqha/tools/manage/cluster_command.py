@@ -1,18 +1,16 @@
 """The group `rmqha cluster`: a cluster at a glance, its brokers, and the settings of running brokers."""
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import click
 
 from rmqha.common.program import examples
 from rmqha.common.units import bytes_text, count_text, percent_text, span_text
-from rmqha.tools.admin.cluster_admin import Broker, NoAnswerError
+from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.connection import account, connected, needed_namesrv
 from rmqha.tools.manage.cluster_info import ClusterFacts, cluster_facts, controllers_named, slaves_of
 from rmqha.tools.manage.completion import complete_broker
-from rmqha.tools.manage.masters import Outcomes, cluster_options
+from rmqha.tools.manage.masters import ManageGroup, cluster_options
 from rmqha.tools.manage.settings import (
     AT_RUN_TIME,
     Change,
@@ -33,6 +31,7 @@ from rmqha.tools.terminal import (
     FAILED,
     CannotAnswerError,
     WorkFailedError,
+    agreed,
     cell,
     counted,
     duration_type,
@@ -40,6 +39,7 @@ from rmqha.tools.terminal import (
     put,
     put_facts,
     render_table,
+    yes_option,
 )
 from rmqha.tools.top.rows import troubles
 from rmqha.tools.view.snapshot import BrokerState, Collector, Picture, picture, snapshot_pair
@@ -50,41 +50,14 @@ _NO_VALUE = "-"
 one_broker_option = click.option(
     "-b", "--broker", shell_complete=complete_broker,
     help="Only the brokers of this name, or only the one at this host:port.")
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 _interval_option = click.option(
-    "-i", "--interval", "interval_s", default=1.0, show_default=True, type=duration_type(0.1, 3600),
-    help="Seconds between the two polls that rates are computed from.")
+    "-i", "--interval", "interval_s", default="1s", show_default=True, type=duration_type(0.1, 3600),
+    help="The time between the two polls that rates are computed from.")
 
 
-def agreed(question: str, yes: bool) -> None:
-    """Ask on a terminal, unless `yes`. click.Abort for a no; a usage error without a terminal."""
-    if yes:
-        return
-    if not on_terminal():
-        raise click.UsageError("this changes the cluster: without a terminal to ask on, give --yes")
-    click.confirm(question, abort=True, err=True)
-
-
-def on_terminal() -> bool:
-    """Return whether a person can answer."""
-    return sys.stdin.isatty()
-
-
-def finish_change(made: Outcomes[Any]) -> None:
-    """End a command that changes something: exit code 1 when brokers failed, 2 when none of them answered."""
-    if made.errors and not made.values and not all(isinstance(each, NoAnswerError) for each in made.errors.values()):
-        for broker, error in made.errors.items():
-            put(f"{broker.name} ({broker.address}): {error.message}", err=True)
-        raise WorkFailedError(f"{counted(len(made.errors), 'broker')} of {len(made.errors)} failed")
-    made.finish()
-
-
-@click.group("cluster")
+@click.group("cluster", cls=ManageGroup)
 def cluster_group() -> None:
-    """Show a cluster at a glance, and read, change and compare its settings.
-
-    Exit code 1 when some brokers failed, 2 when none answers.
-    """
+    """Show a cluster at a glance, and read, change and compare its settings."""
 
 
 def _picture(namesrv: str | None, cluster: str | None, timeout_s: float, interval_s: float) -> Picture:
@@ -267,14 +240,14 @@ def set_command(values: tuple[str, ...], namesrv: str | None, cluster: str | Non
     Only keys that can change while a broker runs; the values are checked before anything is sent. Then the settings
     are read again. The result says whether the broker's config file has the value, so that a restart keeps it.
 
-    Exit code 1 when a broker was not changed, or its file was not.
+    Exit code 1 also when one of several brokers refused a change, or a broker did not save it in its file.
     """
     wanted = wanted_values(values)
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
         answers = read_settings(admin, picked(admin, cluster, broker))
         changes = plan(answers.needed(), wanted)
-        if output == "table":
-            put(_plan_text(changes))
+        if output == "table" or not (dry_run or yes):
+            put(_plan_text(changes), err=output != "table")
         needed = [each for each in changes if each.is_needed]
         refused = [each for each in needed if each.problem]
         done: list[Changed] = []
@@ -296,7 +269,7 @@ def set_command(values: tuple[str, ...], namesrv: str | None, cluster: str | Non
     if dry_run and refused:
         raise WorkFailedError(f"{counted(len(refused), 'change')} would be refused")
     answers.values = {each: answers.values[each] for each in answers.values if each not in answers.errors}
-    finish_change(answers)
+    answers.finish()
     if any(each.is_saved is False and each.change.broker not in answers.errors for each in done):
         raise WorkFailedError("values that are not saved are lost when the broker restarts: write them to its config "
                               "file")
@@ -336,14 +309,15 @@ def _changes_json(changes: Sequence[Change], done: Sequence[Changed], dry_run: b
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @one_broker_option
 @click.option("-a", "--all", "show_all", is_flag=True,
-              help="Also show keys that differ by their meaning (names, addresses, paths), with the reason.")
-@click.option("--exit-code", is_flag=True, help="Exit with code 1 when there are differences.")
+              help="Also show keys that have to differ (names, addresses, paths), with the reason.")
+@click.option("--exit-code", is_flag=True, help="Exit with code 1 when there are differences, too.")
 @cluster_options
 def diff_command(keys: tuple[str, ...], namesrv: str | None, cluster: str | None, broker: str | None, show_all: bool,
                  exit_code: bool, timeout_s: float, output: str) -> None:
     """Compare masters with masters, slaves with their master, and each broker with its config file.
 
-    Keys that differ by their meaning are left out. A RocketMQ broker does not report its file: that is unknown.
+    Keys that have to differ, such as names, addresses and paths, are left out. A RocketMQ broker does not report its
+    file: that is unknown.
     """
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
         answers = read_settings(admin, picked(admin, cluster, broker))

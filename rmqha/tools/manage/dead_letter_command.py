@@ -22,7 +22,7 @@ from rmqha.tools.manage.dead_letters import (
     Start,
     group_of,
 )
-from rmqha.tools.manage.masters import Outcomes, broker_option, cluster_options
+from rmqha.tools.manage.masters import ManageGroup, Outcomes, broker_option, cluster_options
 from rmqha.tools.manage.topic_command import names_cell, time_cell
 from rmqha.tools.manage.topics import masters_and_crashed, perm_text
 from rmqha.tools.messages.consume import COMMITTED, LATEST, Position, PositionType
@@ -50,7 +50,7 @@ readable_option = click.option("--make-readable", is_flag=True, help="First give
                                "to read: brokers before 4.9.2 create it write-only.")
 
 
-@click.group("dlq")
+@click.group("dlq", cls=ManageGroup)
 def dlq_group() -> None:
     """List, show and resend dead letters.
 
@@ -130,7 +130,7 @@ def _failed(reading: Reading, errors: dict[Broker, CannotAnswerError] | None = N
 @group_argument
 @click.option("--from", "begin", type=PositionType(), metavar="OFFSET|TIME",
               help=f"Where to begin: {_PLACES}. Default: the oldest one.")
-@click.option("--new", "is_new", is_flag=True, help="Begin after those that `rmqha dlq resend` sent again.")
+@click.option("--new", "is_new", is_flag=True, help="Begin after those that `dlq resend --new` or `--all` has sent.")
 @click.option("--count", type=click.IntRange(1, MOST_SHOWN), default=DEFAULT_COUNT, show_default=True,
               help="Show at most this many.")
 @click.option("--body", "max_body", type=size_type(0, MOST_BODY), help="Bytes of each body to show. Default: "
@@ -215,7 +215,7 @@ def resend_command(group: str, every: bool, is_new: bool, since: Position | None
 
     Consumers get the same body, keys, tag, properties and message id, with the count of retries at 0, and the property
     RESENT_DEAD_LETTER_ID. A dead letter counts as sent when the broker answers SEND_OK. It stays in the dead letter
-    topic: --new sends each one only once. Exit code 1 when one of them failed.
+    topic: --new sends each one only once. Exit code 1 also when one of them was not sent.
     """
     if sum((every, is_new, since is not None, bool(ids))) != 1:
         raise click.UsageError("choose what to send with one of --all, --new, --since and --message-id")

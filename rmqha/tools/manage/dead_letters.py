@@ -289,7 +289,7 @@ class Reading:
         tables = on_all(admin, brokers, lambda broker: configs_on(admin, broker))
         configs = {broker: table[self.topic] for broker, table in tables.needed().items() if self.topic in table}
         if not configs:
-            raise _no_dead_letters(group, tables)
+            raise _no_dead_letters(admin, group, tables)
         refusing = [broker.name for broker, config in configs.items() if not sys_flags.is_readable(config.perm)]
         if refusing:
             raise CannotAnswerError(
@@ -360,11 +360,11 @@ class Reading:
             bname=broker.name)
 
 
-def _no_dead_letters(group: str, tables: Outcomes[dict[str, TopicConfig]]) -> CannotAnswerError:
+def _no_dead_letters(admin: ClusterAdmin, group: str, tables: Outcomes[dict[str, TopicConfig]]) -> CannotAnswerError:
     known = {group_of(name) for table in tables.values.values() for name in table
              if name.startswith(DLQ_GROUP_TOPIC_PREFIX)}
     if tables.errors:
-        return unknown_topic(get_dlq_topic(group), tables.errors)
+        return unknown_topic(admin, get_dlq_topic(group), tables.errors)
     others = f"; {', '.join(sorted(known)[:10])} {'has' if len(known) == 1 else 'have'} some" if known else ""
     return CannotAnswerError(f"group {group!r} has no dead letters on the masters of this cluster{others}")
 
@@ -452,7 +452,7 @@ class Resender:
         tables = on_all(self._admin, brokers, lambda broker: configs_on(self._admin, broker).get(topic))
         configs = {broker: config for broker, config in tables.needed().items() if config is not None}
         if not configs:
-            raise unknown_topic(topic, tables.errors)
+            raise unknown_topic(self._admin, topic, tables.errors)
         queues = [(broker, number) for broker, config in configs.items() if sys_flags.is_writeable(config.perm)
                   for number in range(min(config.writeQueueNums, _MOST_QUEUES))]
         if not queues:

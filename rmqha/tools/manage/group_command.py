@@ -1,7 +1,7 @@
 """`rmqha group`: list, describe, create, alter, pause, resume and delete consumer groups, and move their offsets."""
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -27,6 +27,7 @@ from rmqha.tools.manage.group_seek import (
 from rmqha.tools.manage.groups import (
     SETTINGS,
     Change,
+    Deleted,
     DeletionPlan,
     GroupRow,
     change_group,
@@ -36,10 +37,13 @@ from rmqha.tools.manage.groups import (
     plan_deletion,
     set_consuming,
 )
-from rmqha.tools.manage.masters import Outcomes, cluster_options, masters
+from rmqha.tools.manage.masters import ManageGroup, Outcomes, cluster_options, masters
+from rmqha.tools.manage.several import Several
 from rmqha.tools.terminal import (
+    END_WORDS,
     CannotAnswerError,
     WorkFailedError,
+    agreed,
     cell,
     counted,
     duration_type,
@@ -48,6 +52,7 @@ from rmqha.tools.terminal import (
     put_facts,
     render_table,
     time_text,
+    yes_option,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,10 +61,9 @@ _OFFSET_DIGITS = 12  # a longer number is a time, as with `rmqha consume --from`
 _NONE, _UNKNOWN = "-", "?"
 
 group_argument = click.argument("group", shell_complete=complete_group)
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-@click.group("group")
+@click.group("group", cls=ManageGroup)
 def group_group() -> None:
     """List and change consumer groups, and move their offsets.
 
@@ -81,12 +85,13 @@ def list_command(pattern: str, with_system: bool, namesrv: str | None, cluster: 
     """List the groups whose names match PATTERN, which may contain `*`, `?` and `[a-z]`.
 
     The rate is in messages per second, as the brokers counted them in the last minute. The oldest unread message is at
-    most that old where `<` precedes its age. Messages that members sent back are counted as retries.
+    most that old where `<` precedes its age. Messages that members sent back are counted as retries. `?` is unknown:
+    members of a broadcasting group have its offsets themselves.
     """
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
         listing = list_groups(admin, masters(admin, cluster), pattern, with_system)
     if output != "table":
-        emit([_row_json(row) for row in listing.rows], output)
+        emit([row_object(row) for row in listing.rows], output)
     elif listing.rows:
         put(render_table(
             ["group", "state", "members", "model", "type", "topics", "unread", "retries", "rate/s", "oldest unread"],
@@ -98,20 +103,25 @@ def list_command(pattern: str, with_system: bool, namesrv: str | None, cluster: 
 
 def _row_cells(row: GroupRow) -> list[str]:
     topics = ", ".join(map(cell, row.topics[:_FEW])) + (f" +{len(row.topics) - _FEW}" if row.topics[_FEW:] else "")
-    age = _age_text(row.unread + row.retries, row.oldest_ms)
+    age = _age_text(row.unread != 0 or row.retries > 0, row.oldest_ms)
     limit = "" if row.oldest_is_exact or row.oldest_ms is None else "< "
-    return [cell(row.name), row.state, str(row.members), row.model.lower(), row.kind, topics, f"{row.unread:,}",
+    return [cell(row.name), row.state, str(row.members), row.model.lower(), row.kind, topics, _count_text(row.unread),
             f"{row.retries:,}", count_text(row.rate), limit + age]
 
 
-def _age_text(unread: int, oldest_ms: int | None) -> str:
+def _count_text(unread: int | None) -> str:
+    return _UNKNOWN if unread is None else f"{unread:,}"
+
+
+def _age_text(is_late: bool, oldest_ms: int | None) -> str:
     """Return the age of the oldest unread message for people."""
-    if not unread:
+    if not is_late:
         return _NONE
     return _UNKNOWN if oldest_ms is None else span_text(oldest_ms / 1000)
 
 
-def _row_json(row: GroupRow) -> dict[str, Any]:
+def row_object(row: GroupRow) -> dict[str, Any]:
+    """Return a group for programs."""
     return {"name": row.name, "state": row.state, "members": row.members, "model": row.model, "type": row.kind,
             "topics": list(row.topics), "unread": row.unread, "retries": row.retries, "rate": round(row.rate, 1),
             "oldest_unread_ms": row.oldest_ms, "oldest_unread_exact": row.oldest_is_exact}
@@ -144,7 +154,7 @@ def _put_detail(detail: GroupDetail) -> None:
     put_facts({
         "group": cell(detail.name), "state": f"{detail.state}, {counted(len(detail.members), 'member')}",
         **({"consumes": how} if how else {}),
-        "unread": f"{detail.unread:,}", "rate": f"{count_text(detail.rate)}/s in the last minute",
+        "unread": _count_text(detail.unread), "rate": f"{count_text(detail.rate)}/s in the last minute",
         "oldest unread": _oldest_text(detail), "retries": f"{detail.retries:,} due in {cell(detail.retry_topic)}",
         "dead letters": f"{detail.dead_letters:,} in {cell(detail.dead_letter_topic)}"})
     for warning in detail.warnings:
@@ -164,7 +174,7 @@ def _put_detail(detail: GroupDetail) -> None:
 def _oldest_text(detail: GroupDetail) -> str:
     oldest = detail.oldest
     if oldest is None:
-        return "unknown" if detail.unread + detail.retries else "nothing is unread"
+        return "unknown" if detail.is_late else "nothing is unread"
     which = "the message at the group's offset" if oldest.oldest_at == AT_OFFSET else "the queue's first message"
     return f"{span_text((oldest.oldest_ms or 0) / 1000)} ({which} in {cell(queue_text(oldest.key))})"
 
@@ -189,9 +199,9 @@ def _member_cells(member: GroupMember) -> list[str]:
 
 def _queue_cells(queue: GroupQueue) -> list[str]:
     return [cell(queue.topic), f"{cell(queue.broker)}:{queue.queue_id}",
-            _NONE if queue.committed is None else str(queue.committed), str(queue.end), f"{queue.unread:,}",
+            _NONE if queue.committed is None else str(queue.committed), str(queue.end), _count_text(queue.unread),
             time_text(queue.consumed_ms) if queue.consumed_ms > 0 else _NONE,
-            _age_text(queue.unread, queue.oldest_ms), ", ".join(map(cell, queue.owners)) or _NONE]
+            _age_text(queue.unread != 0, queue.oldest_ms), ", ".join(map(cell, queue.owners)) or _NONE]
 
 
 def _detail_json(detail: GroupDetail) -> dict[str, Any]:
@@ -201,7 +211,7 @@ def _detail_json(detail: GroupDetail) -> dict[str, Any]:
         "consume_from": detail.consume_from, "unread": detail.unread, "retries": detail.retries,
         "rate": round(detail.rate, 1), "dead_letters": detail.dead_letters, "retry_topic": detail.retry_topic,
         "dead_letter_topic": detail.dead_letter_topic,
-        "oldest_unread_ms": oldest.oldest_ms if oldest is not None else None if detail.unread + detail.retries else 0,
+        "oldest_unread_ms": oldest.oldest_ms if oldest is not None else None if detail.is_late else 0,
         "oldest_unread_at": oldest.oldest_at if oldest is not None else "",
         "settings": [{"broker": broker.name, "address": broker.address, **_settings_json(config)}
                      for broker, config in detail.settings.items()],
@@ -230,7 +240,7 @@ def setting_options(command: F) -> F:
     for option in (
             click.option("--notify/--no-notify", "notifyConsumerIdsChangedEnable", default=None,
                          help="Notify the members at once when a member starts or ends; otherwise they notice within "
-                              "20 s."),
+                              "20 s. A new group has --notify."),
             click.option("--slow-broker-id", "whichBrokerWhenConsumeSlowly", type=click.IntRange(0, 1 << 30),
                          help="The id of the broker that members far behind read from; a new group's is 1, a slave."),
             click.option("--broker-id", "brokerId", type=click.IntRange(0, 1 << 30),
@@ -239,7 +249,7 @@ def setting_options(command: F) -> F:
             click.option("--from-min/--no-from-min", "consumeFromMinEnable", default=None,
                          help="RocketMQ 4.9 stores this setting, but does not use it."),
             click.option("--broadcast/--no-broadcast", "consumeBroadcastEnable", default=None,
-                         help="Allow broadcasting members."),
+                         help="Allow broadcasting members. A new group has --broadcast."),
             click.option("--retry-queues", "retryQueueNums", type=click.IntRange(1, 1 << 16),
                          help="Queues of the retry topic, per broker; a new group has 1."),
             click.option("--retries", "retryMaxTimes", type=click.IntRange(0, 1 << 30),
@@ -258,7 +268,7 @@ def create_command(group: str, namesrv: str | None, cluster: str | None, timeout
                    **settings: Any) -> None:
     """Create a group on all masters that lack it, for brokers with autoCreateSubscriptionGroup=false.
 
-    On masters that have the group already it stays as it is. It is an error if all have it.
+    On masters that have the group already it stays as it is. If all have it, the exit code is 2.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
@@ -333,57 +343,64 @@ def _change_text(change: Change) -> str:
 # ---- delete
 
 
-@group_group.command("delete", short_help="Delete a group on all masters.", epilog=examples(
-    "rmqha group delete billing", "rmqha group delete billing --offsets --topics --yes"))
-@group_argument
+@group_group.command("delete", short_help="Delete groups on all masters.", epilog=examples(
+    "rmqha group delete billing", "rmqha group delete billing audit --offsets --topics --yes"))
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_group)
 @click.option("--offsets", is_flag=True, help="Also delete its offsets. Otherwise a group of the same name continues "
                                               "from them.")
 @click.option("--topics", is_flag=True, help="Also delete its retry topic, and its dead letters with their topic.")
 @click.option("-f", "--force", is_flag=True, help="Delete the group although it has members.")
 @yes_option
 @cluster_options
-def delete_command(group: str, offsets: bool, topics: bool, force: bool, yes: bool, namesrv: str | None,
+def delete_command(groups: tuple[str, ...], offsets: bool, topics: bool, force: bool, yes: bool, namesrv: str | None,
                    cluster: str | None, timeout_s: float, output: str) -> None:
-    """Delete a group on all masters. A group with members is refused.
+    """Delete groups on all masters. A group with members is refused.
 
-    Brokers with autoCreateSubscriptionGroup=true create a group again when a member starts.
+    Brokers with autoCreateSubscriptionGroup=true create a group again when a member starts. With several groups, those
+    that can't be deleted do not stop the others: exit code 1 also when some of them failed, 2 when all did.
     """
-    _needs_answer(yes)
+    several = Several(groups, "group", output)
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
         brokers = masters(admin, cluster)
-        if not yes:
-            plan = plan_deletion(admin, brokers, group, force)
-            click.confirm(_deletion_text(plan, offsets, topics), abort=True, err=True)
-        done = delete_group(admin, brokers, group, offsets, topics, force)
-    if output != "table":
-        emit([{"broker": broker.name, "address": broker.address, **asdict(each)}
-              for broker, each in sorted(done.values.items())], output)
-    elif done.values:
-        put(render_table(["broker", "address", "deleted"], [
-            [cell(broker.name), cell(broker.address), ", ".join(filter(None, (
-                "group" if each.group else "", "offsets" if each.offsets else "", *map(cell, each.topics)))) or _NONE]
-            for broker, each in sorted(done.values.items())], set()))
-    done.finish()
+        plans = []
+        for group in several.names if not yes else ():
+            with several.of(group):
+                plans.append(plan_deletion(admin, brokers, group, force))
+        if plans:
+            agreed(_deletion_question([_deletion_text(plan, offsets, topics) for plan in plans]), yes)
+        for group in several.names if yes else [plan.group for plan in plans]:
+            with several.of(group):
+                done = delete_group(admin, brokers, group, offsets, topics, force)
+                rows = [{"broker": broker.name, "address": broker.address, **asdict(each)}
+                        for broker, each in sorted(done.values.items())]
+                several.show(group, rows if several.is_one else {"name": group, "brokers": rows},
+                             partial(_put_deletion, "" if several.is_one else group, done.values))
+                done.finish()
+    several.finish()
+
+
+def _deletion_question(texts: Sequence[str]) -> str:
+    return f"Delete group {texts[0]}?" if len(texts) == 1 else f"Delete {len(texts)} groups: {'; '.join(texts)}?"
 
 
 def _deletion_text(plan: DeletionPlan, offsets: bool, topics: bool) -> str:
     also = [text for text, is_wanted in (
         ("its offsets", offsets), ("its retry topic", topics),
         (counted(plan.dead_letters, "dead letter"), topics)) if is_wanted]
-    return (f"Delete group {plan.group} on {counted(len(plan.brokers), 'master')}"
+    return (f"{plan.group} on {counted(len(plan.brokers), 'master')}"
             + (f", with {', '.join(also)}" if also else "")
-            + (f", although it has {counted(plan.members, 'member')}" if plan.members else "") + "?")
+            + (f", although it has {counted(plan.members, 'member')}" if plan.members else ""))
 
 
-def _needs_answer(yes: bool) -> None:
-    """UsageError when a confirmation is needed and standard input is not a terminal."""
-    if not yes and not on_terminal():
-        raise click.UsageError("standard input is not a terminal that could be asked: give --yes")
-
-
-def on_terminal() -> bool:
-    """Return whether a person can answer."""
-    return sys.stdin.isatty()
+def _put_deletion(title: str, deleted: Mapping[Broker, Deleted]) -> None:
+    """Print what each broker deleted, below the group's name if there are several groups."""
+    if title:
+        put(f"group {cell(title)}")
+    if deleted:
+        put(render_table(["broker", "address", "deleted"], [
+            [cell(broker.name), cell(broker.address), ", ".join(filter(None, (
+                "group" if each.group else "", "offsets" if each.offsets else "", *map(cell, each.topics)))) or _NONE]
+            for broker, each in sorted(deleted.items())], set()))
 
 
 # ---- seek
@@ -403,8 +420,8 @@ class _TargetType(_TargetParam):
         if isinstance(value, SeekTarget):
             return value
         text = str(value)
-        if text in (EARLIEST, LATEST):
-            return SeekTarget(word=text)
+        if (word := END_WORDS.get(text, text)) in (EARLIEST, LATEST):
+            return SeekTarget(word=word)
         if text.isascii() and text.isdigit() and len(text) <= _OFFSET_DIGITS:
             return SeekTarget(offset=int(text))
         try:
@@ -433,13 +450,16 @@ class _QueueType(_QueueParam):
     "rmqha group seek billing -t orders --to 2h --dry-run",
     "rmqha group seek billing -t orders --to latest --yes",
     "rmqha group seek billing -t orders --to 1200 --queue broker-a:3",
+    "rmqha group seek audit -t orders --to-group billing",
     "rmqha group seek billing --all-topics --to 2026-03-01T12:00:00"))
 @group_argument
 @click.option("-t", "--topic", "topics", multiple=True, shell_complete=complete_topic,
               help="The topic; may be given several times.")
 @click.option("--all-topics", is_flag=True, help="All topics for which the group has offsets, but not its retry topic.")
-@click.option("--to", "target", required=True, type=_TargetType(),
+@click.option("--to", "to", type=_TargetType(),
               help="earliest, latest, a time, or with --queue an offset of at most 12 digits.")
+@click.option("--to-group", "other", metavar="GROUP", shell_complete=complete_group,
+              help="Instead of --to: the offsets of this group, queue by queue. The group to move must be stopped.")
 @click.option("--queue", "only", multiple=True, type=_QueueType(), help="Only this queue, as broker-a:3; may be given "
                                                                         "several times. The group must be stopped.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
@@ -447,7 +467,7 @@ class _QueueType(_QueueParam):
               help="How long running members may take; by default 45 s, and 15 s more for each topic of each broker.")
 @yes_option
 @cluster_options
-def seek_command(group: str, topics: tuple[str, ...], all_topics: bool, target: SeekTarget,
+def seek_command(group: str, topics: tuple[str, ...], all_topics: bool, to: SeekTarget | None, other: str | None,
                  only: tuple[tuple[str, int], ...], dry_run: bool, wait_s: float | None, yes: bool,
                  namesrv: str | None, cluster: str | None, timeout_s: float, output: str) -> None:
     """Move a group's offsets: print what each queue would skip or read again, ask, do it, and check each queue.
@@ -456,17 +476,23 @@ def seek_command(group: str, topics: tuple[str, ...], all_topics: bool, target: 
     offsets themselves, Java's after 10 s. To go back, the group is paused meanwhile. The group's other offsets, and
     messages that wait for a retry, stay.
 
-    A time means the first message of that time; a few messages that were stored just before it may be read again.
+    A time means the first message of that time; a few messages that were stored just before it may be read again. With
+    --to-group, queues for which that group has no offset are left out.
+
+    Exit code 1 also when a queue did not move, or the group is still paused somewhere.
     """
     if bool(topics) == all_topics:
         raise click.UsageError("give a topic with -t, or --all-topics")
+    if (to is None) == (other is None):
+        raise click.UsageError("give --to or --to-group")
+    if other == group:
+        raise click.UsageError("--to-group: give another group")
+    target = to or SeekTarget(group=other)
     if target.offset is not None and len(only) != 1:
         raise click.UsageError(f"{target.offset} is an offset: name its queue with --queue broker:id. All queues can "
                                f"move to earliest, latest or a time")
     if only and len(topics) != 1:
         raise click.UsageError("--queue needs one topic")
-    if not dry_run:
-        _needs_answer(yes)
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
         plan = plan_seek(admin, masters(admin, cluster), group, None if all_topics else list(dict.fromkeys(topics)),
                          target, only)
@@ -480,7 +506,7 @@ def seek_command(group: str, topics: tuple[str, ...], all_topics: bool, target: 
             return
         if not yes:
             _put_errors(plan.asked.errors)
-            click.confirm(_seek_text(plan), abort=True, err=True)
+            agreed(_seek_text(plan), yes)
         if plan.is_online:
             put("waiting for the members to store the new offsets" + (", with the group paused ..." if plan.needs_pause
                                                                       else " ..."), err=True)
@@ -495,6 +521,8 @@ def _put_plan(plan: SeekPlan, err: bool) -> None:
          move.text] for move in plan.moves], {"committed", "first", "end", "target"}), err)
     who = f"{counted(plan.members, 'running member')} will move them" if plan.is_online else "no member reads them"
     put(f"{_total_text(plan.moves)}; {who}", err)
+    for topic in plan.new_topics:
+        put(f"note: {cell(plan.group)} has no offsets for {cell(topic)}", err=True)
 
 
 def _total_text(moves: Iterable[QueueMove]) -> str:

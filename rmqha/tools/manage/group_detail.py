@@ -47,7 +47,7 @@ class GroupQueue:
     `consumed_ms`: store time of the last consumed message, 0 if unknown. `oldest_ms`: the age of the oldest unread
     message, None if unknown; `oldest_at`: `committed` for the message at the group's offset, `first` for the queue's
     first one, because the group has no offset or that message is deleted. `owners`: client ids; more than one is a
-    fault unless the group is broadcasting.
+    fault unless the group is broadcasting. Unless `is_counted`, members have its offsets themselves.
     """
 
     topic: str
@@ -60,6 +60,7 @@ class GroupQueue:
     oldest_ms: int | None = None
     oldest_at: str = ""
     owners: tuple[str, ...] = ()
+    is_counted: bool = True
 
     @property
     def key(self) -> Queue:
@@ -67,9 +68,9 @@ class GroupQueue:
         return self.topic, self.broker, self.queue_id
 
     @property
-    def unread(self) -> int:
-        """The number of messages that the broker still has and the group has not consumed."""
-        return max(0, self.end - max(self.committed or 0, self.first))
+    def unread(self) -> int | None:
+        """The number of messages that the broker still has and the group has not consumed; None where not counted."""
+        return None if not self.is_counted else max(0, self.end - max(self.committed or 0, self.first))
 
 
 @dataclass(frozen=True)
@@ -110,14 +111,21 @@ class GroupDetail:
     asked: Outcomes[object]
 
     @property
-    def unread(self) -> int:
-        """The number of unread messages of the group's topics, without retries."""
-        return sum(queue.unread for queue in self.queues if queue.topic != self.retry_topic)
+    def unread(self) -> int | None:
+        """The number of unread messages of the group's topics, without retries; None for a broadcasting group."""
+        if self.model == _BROADCASTING:
+            return None
+        return sum(queue.unread or 0 for queue in self.queues if queue.topic != self.retry_topic)
 
     @property
     def retries(self) -> int:
         """The number of messages that members sent back, and that are due again but not consumed yet."""
-        return sum(queue.unread for queue in self.queues if queue.topic == self.retry_topic)
+        return sum(queue.unread or 0 for queue in self.queues if queue.topic == self.retry_topic)
+
+    @property
+    def is_late(self) -> bool:
+        """True if a message is unread, or that is unknown."""
+        return self.unread != 0 or self.retries > 0
 
     @property
     def oldest(self) -> GroupQueue | None:
@@ -148,8 +156,8 @@ def describe_group(admin: ClusterAdmin, brokers: Sequence[Broker], group: str) -
     for member in members:
         for queue in member.queues:
             owners.setdefault(queue, []).append(member.client_id)
-    queues = tuple(sorted((_owned(queue, owners) for one in answers.values() for queue in one.queues),
-                          key=lambda queue: queue.key))
+    queues = tuple(sorted((_with_members(queue, owners, joined.model) for one in answers.values()
+                           for queue in one.queues), key=lambda queue: queue.key))
     settings = {broker: one.config for broker, one in sorted(answers.items()) if one.config is not None}
     retry = mix_all.get_retry_topic(group)
     different = subscriptions_that_differ({name: info for name, info in infos.items()
@@ -263,8 +271,9 @@ def subscriptions_that_differ(infos: Mapping[str, ConsumerRunningInfo], retry_to
     return tuple(sorted(topic for topic in topics if len({each.get(topic) for each in subscribed}) > 1))
 
 
-def _owned(queue: GroupQueue, owners: Mapping[Queue, Sequence[str]]) -> GroupQueue:
-    return replace(queue, owners=tuple(owners.get(queue.key, ())))
+def _with_members(queue: GroupQueue, owners: Mapping[Queue, Sequence[str]], model: str) -> GroupQueue:
+    queue = replace(queue, owners=tuple(owners.get(queue.key, ())))
+    return queue if model != _BROADCASTING else replace(queue, is_counted=False, oldest_ms=None, oldest_at="")
 
 
 def queue_text(queue: Queue) -> str:

@@ -36,6 +36,7 @@ from rmqha.tools.manage.groups import (
     queue_bounds,
 )
 from rmqha.tools.manage.masters import Outcomes, on_each
+from rmqha.tools.manage.topics import similar_topic
 from rmqha.tools.terminal import CannotAnswerError, counted
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -49,11 +50,13 @@ _BROADCASTING = "BROADCASTING"
 
 @dataclass(frozen=True)
 class SeekTarget:
-    """The target of a seek: `word` (EARLIEST, LATEST), a time in ms since 1970, or the offset of one queue."""
+    """The target of a seek: `word` (EARLIEST, LATEST), a time in ms since 1970, the offset of one queue, or the offsets
+    of another group."""
 
     word: str | None = None
     time_ms: int | None = None
     offset: int | None = None
+    group: str | None = None
 
     @property
     def searched_ms(self) -> int:
@@ -80,8 +83,8 @@ class GroupQueue:
 def target_offset(bounds: GroupQueue, target: SeekTarget, found: int | None, is_online: bool) -> int:
     """Return the offset to which a queue is to go, from its first offset to its end. ValueError for an offset outside.
 
-    `found`: the result of the broker's search for `searched_ms`, if the target is a time. The broker finds a message
-    even if all are older; offline the end is used then.
+    `found`: the result of the broker's search for `searched_ms`, if the target is a time, or the other group's offset.
+    The broker finds a message even if all are older; offline the end is used then.
     """
     if target.offset is not None:
         if not bounds.first <= target.offset <= bounds.end:
@@ -89,7 +92,7 @@ def target_offset(bounds: GroupQueue, target: SeekTarget, found: int | None, is_
         return target.offset
     if target.word is not None:
         return bounds.first if target.word == EARLIEST else bounds.end
-    if not is_online and 0 < bounds.last_ms < (target.time_ms or 0):
+    if target.time_ms is not None and not is_online and 0 < bounds.last_ms < target.time_ms:
         return bounds.end
     return min(max(found or 0, bounds.first), bounds.end)
 
@@ -153,6 +156,14 @@ class SeekPlan:
     asked: Outcomes[object]
 
     @property
+    def new_topics(self) -> tuple[str, ...]:
+        """The topics for which the group has no offset of any queue. Unknown, so empty, when a broker failed."""
+        if self.asked.errors:
+            return ()
+        known = {move.topic for move in self.moves if move.committed is not None}
+        return tuple(sorted({move.topic for move in self.moves} - known))
+
+    @property
     def is_online(self) -> bool:
         """True if members have to take part."""
         return any(move.is_online for move in self.moves)
@@ -170,28 +181,40 @@ class SeekPlan:
 
 @dataclass(frozen=True)
 class _About:
-    """A broker's answer about the group: the names of all groups, its members, and the topics of its offsets."""
+    """A broker's answer: the names of all groups, and of one or two groups the members and the topics of offsets."""
 
     known: tuple[str, ...]
-    connection: ConsumerConnection | None
-    topics: frozenset[str] = field(default_factory=frozenset)
+    connections: Mapping[str, ConsumerConnection | None]
+    topics: Mapping[str, Set[str]]
+
+    def may_have_offsets(self, group: str, topic: str) -> bool:
+        """Return whether the group may have offsets of the topic.
+
+        A broker that is asked for an offset answers 0 for a young queue, also without one. It reports the topics of a
+        group's offsets, but of a running group only those that its members subscribe to.
+        """
+        return topic in self.topics[group] or self.connections[group] is not None
 
 
 def plan_seek(admin: ClusterAdmin, brokers: Sequence[Broker], group: str, topics: Sequence[str] | None,
               target: SeekTarget, only: Sequence[tuple[str, int]] = ()) -> SeekPlan:
     """Return what a seek would do; nothing is changed.
 
-    `topics`: None for all topics for which the group has offsets, except its retry topic. `only`: (broker name, queue
-    id) of the queues to move, all without any. CannotAnswerError when it is impossible as wanted.
+    `topics`: None for all topics for which the group has offsets, or the group whose offsets it takes, except their
+    retry topic. `only`: (broker name, queue id) of the queues to move, all without any. CannotAnswerError when it is
+    impossible as wanted.
     """
-    asked = on_each(admin, brokers, lambda broker: _about(admin, broker, group, topics is None), long_ms(admin))
+    source = target.group or group
+    asked = on_each(admin, brokers, lambda broker: _about(admin, broker, {group, source}), long_ms(admin))
     about = asked.needed()
-    needed_group(group, [one.known for one in about.values()])
-    joined = membership({broker: one.connection for broker, one in about.items()})
+    for name in (group, source):
+        needed_group(name, [one.known for one in about.values()])
+    joined = membership({broker: one.connections[group] for broker, one in about.items()})
     if topics is None:
-        topics = sorted({topic for one in about.values() for topic in one.topics} - {mix_all.get_retry_topic(group)})
+        retry = mix_all.get_retry_topic(source)
+        topics = sorted({topic for one in about.values() for topic in one.topics[source]} - {retry})
         if not topics:
-            raise CannotAnswerError(f"group {group!r} has no offsets of any topic: name the topic with -t")
+            raise CannotAnswerError(f"group {source!r} has no offsets of any topic: name the topic with -t")
     online = frozenset(topics) & set(joined.subscriptions)
     is_cpp = _check_members(group, joined, online, target, only) if online else False
     errors = dict(asked.errors)
@@ -206,27 +229,27 @@ def plan_seek(admin: ClusterAdmin, brokers: Sequence[Broker], group: str, topics
             elif broker in wanted:
                 wanted[broker] += [(topic, queue_id) for queue_id in range(queues)]
     _choose(wanted, only)
-    moves = on_each(admin, [broker for broker in wanted if wanted[broker]], lambda broker: [
-        _planned(admin, broker, group, topic, queue_id, target, topic in online, bounds)
-        for topic, queue_id, bounds in _bounded(admin, broker, wanted[broker])], long_ms(admin))
+    moves = on_each(admin, [broker for broker in wanted if wanted[broker]], lambda broker: _planned_on(
+        admin, broker, group, target, online, about[broker], _bounded(admin, broker, wanted[broker])), long_ms(admin))
     errors.update(moves.errors)
     found = [move for each in moves.values.values() for move in each]
     if not found and errors:
         raise next(iter(errors.values()))
     if not found:
-        raise CannotAnswerError(f"{', '.join(topics)}: no queue to read there")
+        raise CannotAnswerError(f"{', '.join(topics)}: no queue to read there" if target.group is None else
+                                f"group {target.group!r} has no offsets for {', '.join(topics)}")
     return SeekPlan(group, target, tuple(sorted(found, key=lambda move: (move.topic, move.broker, move.queue_id))),
                     online, len(joined.members), is_cpp, Outcomes({**moves.values}, errors))
 
 
-def _about(admin: ClusterAdmin, broker: Broker, group: str, with_topics: bool) -> _About:
+def _about(admin: ClusterAdmin, broker: Broker, groups: Iterable[str]) -> _About:
+    connections, topics = {}, {}
     known = tuple(groups_of(admin, broker))
-    connection = members_on(admin, broker, group)
-    topics: frozenset[str] = frozenset()
-    if with_topics:
+    for group in groups:
+        connections[group] = members_on(admin, broker, group)
         stats = admin.ask_broker(broker.address, admin.api.get_consume_stats, group, long_ms(admin))
-        topics = frozenset(queue.topic for queue in stats.offsetTable)
-    return _About(known, connection, topics)
+        topics[group] = {queue.topic for queue in stats.offsetTable}
+    return _About(known, connections, topics)
 
 
 def _check_members(group: str, joined: Membership, online: Iterable[str], target: SeekTarget,
@@ -240,7 +263,7 @@ def _check_members(group: str, joined: Membership, online: Iterable[str], target
                                 "broker can change")
     if not joined.is_push:
         raise CannotAnswerError(f"{who}. Pull consumers ignore a reset. {how}, or let the program itself seek")
-    if target.offset is not None or only:
+    if target.offset is not None or target.group is not None or only:
         raise CannotAnswerError(f"{who}. While members run, RocketMQ can only move all queues of a topic, to earliest, "
                                 f"latest or a time. {how}, or use --to earliest, latest or a time without --queue")
     languages = {member.language for member in joined.members.values()}
@@ -257,7 +280,7 @@ def _queues_of(admin: ClusterAdmin, topic: str, is_online: bool, clusters: Set[s
         route = admin.asked(f"name server {admin.namesrv_addr}", admin.examine_topic_route_info, topic)
     except RefusedError as error:
         if error.code == response_code.TOPIC_NOT_EXIST:
-            raise CannotAnswerError(f"no topic {topic!r} in this cluster") from None
+            raise CannotAnswerError(f"no topic {topic!r} in this cluster{similar_topic(admin, topic)}") from None
         raise
     names = {data.brokerName for data in route.brokerDatas if data.cluster in clusters}
     for data in route.queueDatas:
@@ -296,13 +319,29 @@ def _bounded(admin: ClusterAdmin, broker: Broker, queues: Iterable[tuple[str, in
         yield topic, queue_id, bounds
 
 
-def _planned(admin: ClusterAdmin, broker: Broker, group: str, topic: str, queue_id: int, target: SeekTarget,
+def _planned_on(admin: ClusterAdmin, broker: Broker, group: str, target: SeekTarget, online: Set[str], about: _About,
+                queues: Iterable[tuple[str, int, tuple[int, int, int]]]) -> list[QueueMove]:
+    """Return the plans of a broker's queues, without those for which the group to follow has no offset."""
+    def offset_of(name: str, topic: str, queue_id: int) -> int | None:
+        is_there = about.may_have_offsets(name, topic) or name == group and topic in online
+        return committed_on(admin, broker, name, topic, queue_id) if is_there else None
+    moves = []
+    for topic, queue_id, bounds in queues:
+        found = None
+        if target.group is not None:
+            found = offset_of(target.group, topic, queue_id)
+            if found is None:
+                continue
+        elif target.time_ms is not None:
+            found = admin.ask_broker(broker.address, admin.api.search_offset, MessageQueue(
+                topic, broker.name, queue_id), target.searched_ms, admin.timeout_millis)
+        moves.append(_planned(broker, topic, queue_id, offset_of(group, topic, queue_id), target, found,
+                              topic in online, bounds))
+    return moves
+
+
+def _planned(broker: Broker, topic: str, queue_id: int, committed: int | None, target: SeekTarget, found: int | None,
              is_online: bool, bounds: tuple[int, int, int]) -> QueueMove:
-    found = None
-    if target.time_ms is not None:
-        found = admin.ask_broker(broker.address, admin.api.search_offset, MessageQueue(topic, broker.name, queue_id),
-                                 target.searched_ms, admin.timeout_millis)
-    committed = committed_on(admin, broker, group, topic, queue_id)
     try:
         return move_of(topic, broker, queue_id, GroupQueue(committed, *bounds), target, found, is_online)
     except ValueError as error:

@@ -20,10 +20,12 @@ from rmqha.common.configuration import nearest_key
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.admin_headers import (
     GetConsumerConnectionListRequestHeader,
+    GetTopicStatsInfoRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
 )
 from rmqha.common.protocol.client_bodies import ConsumerConnection, QueryConsumeTimeSpanBody, QueueTimeSpan
-from rmqha.common.subscriptions import ConsumeType
+from rmqha.common.protocol.table_bodies import TopicStatsTable
+from rmqha.common.subscriptions import ConsumeType, MessageModel
 from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.exception import RemotingTimeoutException
 from rmqha.remoting.interfaces import ResponseFuture
@@ -40,6 +42,8 @@ LONG = 10
 _IN_FLIGHT = 128
 # Of these topics of groups with unread messages, the oldest unread message is asked for, per broker.
 _MAX_SPANS = 500
+# Of these topics without any offset of a group that subscribes to them, the messages are counted, per broker.
+_MAX_UNSTORED = 500
 # Beyond this a delay is the broker's time of day: it found no message at the group's offset.
 _NO_DELAY_MS = 10**12
 
@@ -239,8 +243,10 @@ def state_of(configs: Iterable[SubscriptionGroupConfig], has_members: bool) -> s
 class GroupRow:
     """A group over all masters. Messages that its members sent back are in `retries`, not in `unread`.
 
-    `rate`: messages per second, as the brokers counted them in the last minute. `oldest_ms`: the age of the oldest
-    unread message; 0 if nothing is unread, None if unknown; if not `oldest_is_exact`, it is at most that old.
+    `unread`: None where it is not counted: the offsets of broadcasting members are at the members, and only some
+    hundred topics are asked for that have no offset yet. `rate`: messages per second, as the brokers counted them in
+    the last minute. `oldest_ms`: the age of the oldest unread message; 0 if nothing is unread, None if unknown; if not
+    `oldest_is_exact`, it is at most that old.
     """
 
     name: str
@@ -249,7 +255,7 @@ class GroupRow:
     model: str
     kind: str
     topics: tuple[str, ...]
-    unread: int
+    unread: int | None
     retries: int
     rate: float
     oldest_ms: int | None
@@ -266,12 +272,13 @@ class GroupListing:
 
 @dataclass
 class _OnBroker:
-    """One broker's answers about the wanted groups. `spans`: by group and topic."""
+    """One broker's answers about the wanted groups. `spans`: by group and topic. `uncounted`: see GroupRow.unread."""
 
     configs: Configs
     progress: dict[str, Progress]
     connections: dict[str, ConsumerConnection]
     spans: dict[tuple[str, str], list[QueueTimeSpan]]
+    uncounted: set[str] = field(default_factory=set)
 
 
 def list_groups(admin: ClusterAdmin, brokers: Sequence[Broker], pattern: str = "*",
@@ -279,7 +286,7 @@ def list_groups(admin: ClusterAdmin, brokers: Sequence[Broker], pattern: str = "
     """Return the groups whose names match a pattern (`*`, `?`, `[a-z]`), without RocketMQ's own groups by default.
 
     Each master gets one request about all settings, one about all progress, and small ones about each wanted group,
-    many at a time.
+    many at a time. Topics that running groups subscribe to, and have no offset of yet, cost one request each.
     """
     def wanted(name: str) -> bool:
         return fnmatchcase(name, pattern) and (with_system or not is_system_group(name))
@@ -299,11 +306,36 @@ def _groups_on(admin: ClusterAdmin, broker: Broker, wanted: Callable[[str], bool
         admin, broker, ConsumerConnection, request_code.GET_CONSUMER_CONNECTION_LIST,
         [GetConsumerConnectionListRequestHeader(consumerGroup=name) for name in names], deadline))
         if found is not None and found.connectionSet}
+    uncounted = _add_unstored(admin, broker, progress, connections, deadline)
     late = _late_topics(merged([progress]))[:_MAX_SPANS]
     spans = dict(zip(late, (list(body.consumeTimeSpanSet or ()) if body is not None else [] for body in _asked_all(
         admin, broker, QueryConsumeTimeSpanBody, request_code.QUERY_CONSUME_TIME_SPAN,
         [QueryConsumeTimeSpanRequestHeader(topic=topic, group=name) for name, topic in late], deadline))))
-    return _OnBroker(configs, progress, connections, spans)
+    return _OnBroker(configs, progress, connections, spans, uncounted)
+
+
+def _add_unstored(admin: ClusterAdmin, broker: Broker, progress: dict[str, Progress],
+                  connections: Mapping[str, ConsumerConnection], deadline: float) -> set[str]:
+    """Add the queues of topics that running groups subscribe to, and have no offset of: all messages are unread.
+
+    A broker reports a group's progress in all queues of the topics for which it has an offset of any queue. A member
+    stores its first offset when it has consumed a message. Return the groups that are not counted.
+    """
+    uncounted = {name for name, found in connections.items() if found.messageModel is MessageModel.BROADCASTING}
+    unstored: dict[str, list[str]] = {}
+    for name in sorted(connections.keys() - uncounted):
+        known = {place.topic for place in progress[name].places} if name in progress else set()
+        for topic in sorted(connections[name].subscriptionTable.keys() - known):
+            unstored.setdefault(topic, []).append(name)
+    topics = list(unstored)[:_MAX_UNSTORED]
+    tables = _asked_all(admin, broker, TopicStatsTable, request_code.GET_TOPIC_STATS_INFO,
+                        [GetTopicStatsInfoRequestHeader(topic=topic) for topic in topics], deadline)
+    for topic, table in zip(topics, tables):
+        bounds = {} if table is None else _bounds_of(table, broker, topic)
+        for name in unstored[topic]:
+            progress.setdefault(name, Progress()).places += [
+                QueuePlace(topic, broker.name, queue_id, end, first, 0) for queue_id, (first, end, _) in bounds.items()]
+    return uncounted.union(*(unstored[topic] for topic in list(unstored)[_MAX_UNSTORED:]))
 
 
 def _late_topics(groups: Iterable[GroupState]) -> list[tuple[str, str]]:
@@ -371,11 +403,12 @@ def _row(name: str, state: GroupState, answers: Mapping[Broker, _OnBroker], span
     members = membership({broker: one.connections.get(name) for broker, one in answers.items()})
     configs = [one.configs[name] for one in answers.values() if name in one.configs]
     retry = mix_all.get_retry_topic(name)
-    oldest_ms, is_exact = oldest_unread(state, spans, now_ms)
+    is_counted = not any(name in one.uncounted for one in answers.values())
+    oldest_ms, is_exact = oldest_unread(state, spans, now_ms) if is_counted else (None, False)
     return GroupRow(
         name, state_of(configs, bool(members.members)), len(members.members), members.model, members.kind,
         tuple(topic for topic in sorted({*state.topics, *members.subscriptions}) if topic != retry),
-        sum(place.behind for place in state.places if place.topic != retry),
+        sum(place.behind for place in state.places if place.topic != retry) if is_counted else None,
         sum(place.behind for place in state.places if place.topic == retry), state.tps, oldest_ms, is_exact)
 
 
@@ -506,6 +539,10 @@ def queue_bounds(admin: ClusterAdmin, broker: Broker, topic: str) -> dict[int, t
         if error.code == response_code.TOPIC_NOT_EXIST:
             return None
         raise
+    return _bounds_of(table, broker, topic)
+
+
+def _bounds_of(table: TopicStatsTable, broker: Broker, topic: str) -> dict[int, tuple[int, int, int]]:
     bounds = {}
     for queue, place in table.offsetTable.items():
         if place.minOffset < 0 or place.maxOffset < 0 or queue.queueId < 0:

@@ -2,7 +2,8 @@
 
     admin.brokers() --masters--> [Broker] --on_each, in parallel--> Outcomes: values and errors by broker
 
-A command prints the values in one table. It ends with exit code 1 when some brokers failed, and 2 when none answered.
+A command prints the values in one table. It ends with exit code 1 when some brokers failed, and 2 when all did.
+`ManageGroup` says so in the help of each command.
 """
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,10 +15,36 @@ from rmqha.tools.admin.cluster_admin import DEFAULT_TIMEOUT_MS, Broker, ClusterA
 from rmqha.tools.connection import namesrv_option
 from rmqha.tools.manage.completion import complete_broker, complete_cluster
 from rmqha.tools.replication.ask import in_parallel
-from rmqha.tools.terminal import CannotAnswerError, WorkFailedError, counted, duration_type, output_option, put
+from rmqha.tools.terminal import (
+    AliasGroup,
+    CannotAnswerError,
+    WorkFailedError,
+    counted,
+    duration_type,
+    output_option,
+    put,
+)
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+EXIT_CODES = ("Exit code 0: done; 1: some brokers failed; 2: wrong usage, a name that does not exist or exists "
+              "already, or all brokers failed.")
+
+
+class ManageGroup(AliasGroup):
+    """A group whose commands, also those of groups in it, print EXIT_CODES below their options.
+
+    A command whose help begins a list of exit codes ("Exit code 0") has its own.
+    """
+
+    group_class = type
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command, and the exit codes to its help."""
+        if not isinstance(cmd, click.Group) and "Exit code 0" not in (cmd.help or ""):
+            cmd.epilog = f"{EXIT_CODES}\n\n{cmd.epilog or ''}"
+        super().add_command(cmd, name)
 
 
 def brokers_of(admin: ClusterAdmin, cluster: str | None = None, broker: str | None = None) -> list[Broker]:
@@ -56,13 +83,17 @@ class Outcomes(Generic[T]):
             raise next(iter(self.errors.values()))
         return self.values
 
-    def finish(self) -> None:
-        """Print the errors to standard error, and end the command with exit code 1 or 2 if there are any."""
+    def finish(self, advice: str = "") -> None:
+        """Print the errors to standard error, and end the command with exit code 1 or 2 if there are any.
+
+        `advice`: what to do, at the end of the last line.
+        """
         if not self.errors:
             return
         for broker, error in self.errors.items():
             put(f"{broker.name} ({broker.address}): {error.message}", err=True)
         text = f"{counted(len(self.errors), 'broker')} of {len(self.errors) + len(self.values)} failed"
+        text += f": {advice}" if advice else ""
         raise WorkFailedError(text) if self.values else CannotAnswerError(text)
 
 
@@ -96,8 +127,8 @@ cluster_option = click.option("-c", "--cluster", shell_complete=complete_cluster
                               help="The cluster; needed only if the name server knows several.")
 broker_option = click.option("-b", "--broker", shell_complete=complete_broker,
                              help="Only the brokers of this name; the host:port of one of them does the same.")
-timeout_option = click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-                              type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
+timeout_option = click.option("--timeout", "timeout_s", default=f"{DEFAULT_TIMEOUT_MS // 1000}s", show_default=True,
+                              type=duration_type(0.1, 600), help="How long to wait for each answer.")
 
 
 def cluster_options(command: F) -> F:

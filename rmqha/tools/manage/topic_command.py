@@ -1,6 +1,6 @@
 """`rmqha topic`: create, list, describe, change and delete topics on all masters of a cluster at once."""
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -12,11 +12,13 @@ from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin
 from rmqha.tools.connection import connected, needed_namesrv
 from rmqha.tools.manage import topics
 from rmqha.tools.manage.completion import complete_topic
-from rmqha.tools.manage.masters import Outcomes, broker_option, cluster_options, masters
-from rmqha.tools.manage.topics import Change, Creation, Flow, Messages, TopicPart, TopicRow, TopicSettings
+from rmqha.tools.manage.masters import ManageGroup, Outcomes, broker_option, cluster_options, masters
+from rmqha.tools.manage.several import Several
+from rmqha.tools.manage.topics import Change, Creation, Deletion, Flow, Messages, TopicPart, TopicRow, TopicSettings
 from rmqha.tools.terminal import (
     CannotAnswerError,
     WorkFailedError,
+    agreed,
     cell,
     counted,
     duration_type,
@@ -26,6 +28,7 @@ from rmqha.tools.terminal import (
     put_facts,
     render_table,
     time_text,
+    yes_option,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,10 +40,10 @@ _MOST_BROKERS = 4  # that a cell names
 _UNLISTED = "name server {} does not list it on {} after {:g} s, so clients can't use it there yet"
 
 name_argument = click.argument("name", shell_complete=complete_topic)
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topic)
 
 
-@click.group("topic")
+@click.group("topic", cls=ManageGroup)
 def topic_group() -> None:
     """Create, list, describe, change and delete topics.
 
@@ -53,10 +56,14 @@ def settings_options(command: F) -> F:
     """Add the options for the settings of a topic, without its order."""
     number = click.IntRange(1, topics.MAX_QUEUES)
     for option in (
-            click.option("--perm", type=click.Choice(list(PERMS)), help="Whether clients may read and write it."),
-            click.option("--write-queues", type=number, help="Queues of each broker that producers send to."),
-            click.option("--read-queues", type=number, help="Queues of each broker that consumers read."),
-            click.option("-q", "--queues", type=number, help="Both of these.")):
+            click.option("--perm", type=click.Choice(list(PERMS)), help="Whether clients may read and write it; a new "
+                         "topic has rw."),
+            click.option("--write-queues", type=number, help="Queues of each broker that producers send to; a new "
+                         f"topic has {topics.DEFAULT_QUEUES}."),
+            click.option("--read-queues", type=number, help="Queues of each broker that consumers read; a new topic "
+                         f"has {topics.DEFAULT_QUEUES}."),
+            click.option("-q", "--queues", type=number, help="Read and write queues of each broker, both; a new topic "
+                         f"has {topics.DEFAULT_QUEUES}.")):
         command = option(command)
     return command
 
@@ -72,20 +79,6 @@ def settings_of(queues: int | None, read_queues: int | None, write_queues: int |
 def finish(values: Iterable[Broker], errors: dict[Broker, CannotAnswerError]) -> None:
     """Print the errors, and end the command with exit code 1 or 2 if there are any."""
     Outcomes(dict.fromkeys(values), errors).finish()
-
-
-def confirmed(question: str, yes: bool) -> None:
-    """Return if the user agrees; end the command otherwise. A usage error without --yes and without a terminal."""
-    if yes:
-        return
-    if not has_terminal():
-        raise click.UsageError(f"{question} Confirm with --yes")
-    click.confirm(question, abort=True, err=True)
-
-
-def has_terminal() -> bool:
-    """Return whether a user can answer a question."""
-    return sys.stdin.isatty()
 
 
 def time_cell(time_ms: int | None) -> str:
@@ -124,6 +117,8 @@ def list_command(pattern: str | None, kinds: tuple[str, ...], every: bool, with_
             errors |= asked.errors
     if output != "table":
         emit([row_object(row, counts) for row in listing.rows], output)
+    elif not listing.rows:
+        put("no topic" if pattern is None else f"no topic matches {cell(pattern)}", err=True)
     else:
         headings = ["topic", "kind", "brokers", "read", "write", "perm", "order"]
         put(render_table([*headings, *(("messages", "last stored") if with_stats else ())],
@@ -159,39 +154,42 @@ def names_cell(names: Iterable[str]) -> str:
 # ---- create
 
 
-@topic_group.command("create", short_help="Create a topic on all masters.", epilog=examples(
-    "rmqha topic create orders", "rmqha topic create orders -q 16 --if-not-exists",
+@topic_group.command("create", short_help="Create topics on all masters.", epilog=examples(
+    "rmqha topic create orders", "rmqha topic create orders payments -q 16 --if-not-exists",
     "rmqha topic create steps -q 4 --order"))
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @settings_options
 @click.option("--order", is_flag=True, help="Keep each key's queue while a broker is away: an order conf at the name "
               "servers.")
 @click.option("--if-not-exists", is_flag=True, help="Do nothing on the brokers that have the topic; exit code 0.")
-@click.option("--wait", "wait_s", type=duration_type(0, 3600), default=10.0, show_default=True,
-              help="Seconds to wait until the name servers list it on all brokers; 0: do not wait.")
+@click.option("--wait", "wait_s", type=duration_type(0, 3600), default="10s", show_default=True,
+              help="How long to wait until the name servers list it on all brokers; 0: do not wait.")
 @broker_option
 @cluster_options
-def create_command(name: str, queues: int | None, read_queues: int | None, write_queues: int | None, perm: str | None,
-                   order: bool, if_not_exists: bool, wait_s: float, namesrv: str | None, cluster: str | None,
-                   broker: str | None, timeout_s: float, output: str) -> None:
-    """Create a topic on all masters; fail if one of them has it.
+def create_command(names: tuple[str, ...], queues: int | None, read_queues: int | None, write_queues: int | None,
+                   perm: str | None, order: bool, if_not_exists: bool, wait_s: float, namesrv: str | None,
+                   cluster: str | None, broker: str | None, timeout_s: float, output: str) -> None:
+    """Create topics on all masters; a topic that one of them has is refused, with exit code 2.
 
-    By default it has 8 queues per broker, which clients may read and write. When the command ends, the name servers
-    list it, so that producers can send at once.
+    By default a topic has 8 queues per broker, which clients may read and write. When the command ends, the name
+    servers list it, so that producers can send at once. Exit code 1 also when they do not list it in time.
+
+    Several topics are created one after the other. Exit code 1 also when some of them failed, 2 when all did.
     """
     settings = settings_of(queues, read_queues, write_queues, perm, order or None)
+    several = Several(names, "topic", output)
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
         brokers = topics.masters_and_crashed(admin, cluster, broker)
-        creation = topics.create_topic(admin, brokers, name, settings, if_not_exists)
-        unlisted = _wait_for_route(admin, name, creation, wait_s)
-    if output != "table":
-        emit(_creation_object(name, creation, unlisted), output)
-    else:
-        _put_creation(name, creation)
-    finish(creation.brokers, creation.outcomes.errors)
-    if unlisted:
-        raise WorkFailedError("; ".join(_UNLISTED.format(address, ", ".join(names), wait_s)
-                                        for address, names in unlisted.items()))
+        for name in several.names:
+            with several.of(name):
+                creation = topics.create_topic(admin, brokers, name, settings, if_not_exists)
+                unlisted = _wait_for_route(admin, name, creation, wait_s)
+                several.show(name, _creation_object(name, creation, unlisted), partial(_put_creation, name, creation))
+                finish(creation.brokers, creation.outcomes.errors)
+                if unlisted:
+                    raise WorkFailedError("; ".join(_UNLISTED.format(address, ", ".join(where), wait_s)
+                                                    for address, where in unlisted.items()))
+    several.finish()
 
 
 def _wait_for_route(admin: ClusterAdmin, name: str, creation: Creation, wait_s: float) -> dict[str, list[str]]:
@@ -236,22 +234,26 @@ def _put_creation(name: str, creation: Creation) -> None:
 # ---- describe
 
 
-@topic_group.command("describe", short_help="Show a topic's settings, queues and groups.", epilog=examples(
-    "rmqha topic describe orders", "rmqha topic describe orders -o json"))
-@name_argument
+@topic_group.command("describe", short_help="Show topics' settings, queues and groups.", epilog=examples(
+    "rmqha topic describe orders", "rmqha topic describe orders payments -o json"))
+@names_argument
 @cluster_options
-def describe_command(name: str, namesrv: str | None, cluster: str | None, timeout_s: float, output: str) -> None:
-    """Show a topic's settings on each broker, its queues, and the lag of the groups that consume it.
+def describe_command(names: tuple[str, ...], namesrv: str | None, cluster: str | None, timeout_s: float,
+                     output: str) -> None:
+    """Show a topic's settings on each broker, its queues, and the unread messages of each group that consumes it.
 
-    Settings that differ between brokers are marked with `*`.
+    Settings that differ between brokers are marked with `*`. For several topics, JSON and YAML have a list.
     """
+    several = Several(names, "topic", output)
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
-        topic = topics.describe_topic(admin, masters(admin, cluster), name)
-    if output != "table":
-        emit(_description_object(topic), output)
-    else:
-        _put_description(topic)
-    finish(topic.outcomes.values, topic.outcomes.errors)
+        brokers = masters(admin, cluster)
+        for name in several.names:
+            with several.of(name):
+                topic = topics.describe_topic(admin, brokers, name)
+                several.show(name, _description_object(topic), partial(
+                    _put_description, topic, is_first=name == several.names[0]))
+                finish(topic.outcomes.values, topic.outcomes.errors)
+    several.finish()
 
 
 def _all_messages(topic: topics.Description) -> Messages:
@@ -263,18 +265,24 @@ def _description_object(topic: topics.Description) -> dict[str, Any]:
             **_counts_object(_all_messages(topic)),
             "differences": topic.differences, "missing": [broker.name for broker in topic.missing],
             "brokers": [_part_object(broker, part) for broker, part in sorted(topic.parts.items())],
-            "groups": [{"group": group, "lag": lag} for group, lag in topic.lags.items()],
-            "failed": errors_object(topic.outcomes.errors)}
+            "groups": _groups_object(topic.lags), "failed": errors_object(topic.outcomes.errors)}
 
 
 def _part_object(broker: Broker, part: TopicPart) -> dict[str, Any]:
     return {"broker": broker.name, "address": broker.address, **config_object(part.config),
             "queues": [{"queue": queue.queue_id, "begin": queue.begin, "end": queue.end,
                         **_counts_object(Messages.of([queue]))} for queue in part.queues],
-            "groups": [{"group": group, "lag": lag} for group, lag in part.lags.items()]}
+            "groups": _groups_object(part.lags)}
 
 
-def _put_description(topic: topics.Description) -> None:
+def _groups_object(lags: Mapping[str, int]) -> list[dict[str, Any]]:
+    # `lag`: as it was called first.
+    return [{"group": group, "unread": lag, "lag": lag} for group, lag in lags.items()]
+
+
+def _put_description(topic: topics.Description, is_first: bool) -> None:
+    if not is_first:
+        put("")
     messages, parts = _all_messages(topic), sorted(topic.parts.items())
     put_facts({"topic": cell(topic.name), "kind": topic.kind, "messages": f"{messages.count:,}",
                "last stored": time_cell(messages.last_ms) or "never",
@@ -289,7 +297,8 @@ def _put_description(topic: topics.Description) -> None:
         {"queue", "begin", "end", "messages"}))
     put("")
     if topic.lags:
-        put(render_table(["group", "lag"], [[cell(group), f"{lag:,}"] for group, lag in topic.lags.items()], {"lag"}))
+        put(render_table(["group", "unread"], [[cell(group), f"{lag:,}"] for group, lag in topic.lags.items()],
+                         {"unread"}))
     else:
         put("no group consumes it")
 
@@ -376,37 +385,65 @@ def _notes(changes: list[tuple[Broker, Change]]) -> Iterable[str]:
 # ---- delete
 
 
-@topic_group.command("delete", short_help="Delete a topic with its messages.", epilog=examples(
-    "rmqha topic delete orders", "rmqha topic delete orders --yes"))
-@name_argument
+@topic_group.command("delete", short_help="Delete topics with their messages.", epilog=examples(
+    "rmqha topic delete orders", "rmqha topic delete orders payments --yes"))
+@names_argument
 @yes_option
 @cluster_options
-def delete_command(name: str, yes: bool, namesrv: str | None, cluster: str | None, timeout_s: float,
+def delete_command(names: tuple[str, ...], yes: bool, namesrv: str | None, cluster: str | None, timeout_s: float,
                    output: str) -> None:
-    """Delete a topic with its messages: on all masters, whose slaves follow, and at the name servers.
+    """Delete topics with their messages: on all masters, whose slaves follow, and at the name servers.
 
-    Topics of the system are refused. If a master fails, run the command again when it is back.
+    Topics of the system are refused. If a master fails, run the command again when it is back. With several topics,
+    those that can't be deleted do not stop the others: exit code 1 also when some of them failed, 2 when all did.
     """
+    several = Several(names, "topic", output)
+    held: dict[str, dict[str, int]] = {}
     with connected(needed_namesrv(namesrv), timeout_s) as admin:
         brokers = topics.masters_and_crashed(admin, cluster)
-        topics.check_name(name, topics.own_names(brokers))
-        there = topics.messages_by_broker(admin, brokers, name)
-        having = {broker.name: held for broker, held in there.needed().items() if held is not None}
-        if not having and not topics.routed_brokers(admin, name):
-            raise topics.unknown_topic(name, there.errors)
-        count = sum(held.count for held in having.values())
-        where = names_cell(having) or "the name servers"
-        confirmed(f"Delete topic {name} with {counted(count, 'message')} on {where}?", yes)
-        done = topics.delete_topic(admin, brokers, name)
-    deleted = [broker.name for broker in sorted(done.outcomes.values) if broker.name in having]
-    if output != "table":
-        emit({"name": name, "deleted": deleted,
-              "messages": count, "failed": errors_object(done.outcomes.errors),
-              "name_servers_failed": [{"address": address, "error": error.message}
-                                      for address, error in done.name_servers.items()]}, output)
-    else:
-        put(f"deleted topic {name} on {names_cell(deleted) or 'no broker'}"
-            + (", and at the name servers" if done.is_complete else ""))
+        for name in several.names:
+            with several.of(name):
+                held[name] = _held(admin, brokers, name)
+        if held:
+            agreed(_deletion_question(held), yes)
+        for name, by_broker in held.items():
+            with several.of(name):
+                done = topics.delete_topic(admin, brokers, name)
+                deleted = [broker.name for broker in sorted(done.outcomes.values) if broker.name in by_broker]
+                several.show(name, _deletion_object(name, done, deleted, sum(by_broker.values())),
+                             partial(_put_deletion, name, done, deleted))
+                _finish_deletion(done)
+    several.finish()
+
+
+def _held(admin: ClusterAdmin, brokers: list[Broker], name: str) -> dict[str, int]:
+    """Return the count of messages of a topic by broker name; CannotAnswerError when it can't be deleted."""
+    topics.check_name(name, topics.own_names(brokers))
+    there = topics.messages_by_broker(admin, brokers, name)
+    having = {broker.name: held.count for broker, held in there.needed().items() if held is not None}
+    if not having and not topics.routed_brokers(admin, name):
+        raise topics.unknown_topic(admin, name, there.errors)
+    return having
+
+
+def _deletion_question(held: Mapping[str, Mapping[str, int]]) -> str:
+    texts = [f"{name} with {counted(sum(by_broker.values()), 'message')} on "
+             f"{names_cell(by_broker) or 'the name servers'}" for name, by_broker in held.items()]
+    return f"Delete topic {texts[0]}?" if len(texts) == 1 else f"Delete {len(texts)} topics: {'; '.join(texts)}?"
+
+
+def _deletion_object(name: str, done: Deletion, deleted: list[str], count: int) -> dict[str, Any]:
+    return {"name": name, "deleted": deleted, "messages": count, "failed": errors_object(done.outcomes.errors),
+            "name_servers_failed": [{"address": address, "error": error.message}
+                                    for address, error in done.name_servers.items()]}
+
+
+def _put_deletion(name: str, done: Deletion, deleted: list[str]) -> None:
+    put(f"deleted topic {name} on {names_cell(deleted) or 'no broker'}"
+        + (", and at the name servers" if done.is_complete else ""))
+
+
+def _finish_deletion(done: Deletion) -> None:
     for error in done.name_servers.values():
         put(error.message, err=True)
     finish(done.outcomes.values, done.outcomes.errors)

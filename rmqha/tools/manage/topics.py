@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rmqha.common import mix_all, stats, sys_flags, topics
+from rmqha.common.configuration import nearest_key
 from rmqha.common.lazy_dataclasses import replace
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import response_code
@@ -27,7 +28,7 @@ from rmqha.common.topics import TopicConfig
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, RefusedError
 from rmqha.tools.admin.topic_tables import Settings, Topics, ask_topics
 from rmqha.tools.manage.masters import Outcomes, masters, on_each
-from rmqha.tools.terminal import CannotAnswerError, WorkFailedError
+from rmqha.tools.terminal import CannotAnswerError
 
 T = TypeVar("T")
 
@@ -298,7 +299,7 @@ def create_topic(admin: ClusterAdmin, brokers: list[Broker], name: str, wanted: 
                  if_not_exists: bool = False) -> Creation:
     """Create a topic on these masters.
 
-    WorkFailedError when one of them has it. With `if_not_exists` it is created on the others only; settings that are
+    CannotAnswerError when one of them has it. With `if_not_exists` it is created on the others only; settings that are
     not given are then those of a broker that has it.
     """
     check_name(name, own_names(brokers))
@@ -309,7 +310,7 @@ def create_topic(admin: ClusterAdmin, brokers: list[Broker], name: str, wanted: 
     if existing and not if_not_exists:
         hint = (f"; it is missing on {', '.join(broker.name for broker in missing)}, and --if-not-exists creates it "
                 "there" if missing else "; `rmqha topic alter` changes it")
-        raise WorkFailedError(f"topic {name} exists on {', '.join(broker.name for broker in existing)}{hint}")
+        raise CannotAnswerError(f"topic {name} exists on {', '.join(broker.name for broker in existing)}{hint}")
     base = configs_on(admin, existing[0]).get(name, NEW_TOPIC) if existing and missing else NEW_TOPIC
     config = wanted.applied(replace(base, topicName=name))
     outcomes = on_each(admin, missing, lambda broker: _put(admin, broker, config))
@@ -365,7 +366,7 @@ def alter_topic(admin: ClusterAdmin, brokers: list[Broker], name: str, wanted: T
     before = {broker: config for broker, config in tables.needed().items() if config is not None}
     missing = [broker for broker, config in tables.values.items() if config is None]
     if not before:
-        raise unknown_topic(name, tables.errors)
+        raise unknown_topic(admin, name, tables.errors)
     changes = {broker: Change(config, wanted.applied(config)) for broker, config in before.items()}
     queues = {broker.name: change.after.writeQueueNums for broker, change in changes.items()}
     fewer = any(change.after.writeQueueNums < change.before.writeQueueNums for change in changes.values())
@@ -394,11 +395,22 @@ def _alter_order(admin: ClusterAdmin, name: str, queues: dict[str, int], order: 
     return set_order(admin, name, queues, make=bool(order), add=bool(order))
 
 
-def unknown_topic(name: str, errors: Mapping[Broker, CannotAnswerError]) -> CannotAnswerError:
-    """Return the error about a topic that no broker has that answered."""
+def unknown_topic(admin: ClusterAdmin, name: str, errors: Mapping[Broker, CannotAnswerError]) -> CannotAnswerError:
+    """Return the error about a topic that no broker has that answered, with a similar name."""
     unknown = f"; {', '.join(broker.name for broker in errors)} did not answer" if errors else ""
-    return CannotAnswerError(f"no topic {name!r} on the masters of this cluster{unknown}. `rmqha topic list` shows "
-                             "those that exist")
+    return CannotAnswerError(f"no topic {name!r} on the masters of this cluster{unknown}" + (
+        similar_topic(admin, name) or ". `rmqha topic list` shows those that exist"))
+
+
+def similar_topic(admin: ClusterAdmin, name: str) -> str:
+    """Return the end of an error: whether a topic of the name server was meant. "" for none, or without an answer."""
+    try:
+        known = admin.asked(f"name server {admin.namesrv_addr}", admin.fetch_all_topic_list).topicList
+        maker = RowMaker(own_names(admin.brokers()))
+    except CannotAnswerError:
+        return ""
+    near = nearest_key(name, (each for each in known if maker.kind(each) == maker.kind(name) != SYSTEM))
+    return f"; did you mean {near}?" if near else ""
 
 
 # ---- the order conf, `broker-a:8;broker-b:8`, at the name servers
@@ -626,7 +638,7 @@ def describe_topic(admin: ClusterAdmin, brokers: list[Broker], name: str) -> Des
                                           for group in sorted(groups_on(admin, broker, name))})
     outcomes = on_all(admin, brokers, ask)
     if not any(part is not None for part in outcomes.needed().values()):
-        raise unknown_topic(name, outcomes.errors)
+        raise unknown_topic(admin, name, outcomes.errors)
     return Description(name, topic_kind(name, own_names(brokers)), order_conf(admin, name), outcomes)
 
 
@@ -676,7 +688,7 @@ def topic_rates(admin: ClusterAdmin, brokers: list[Broker], name: str) -> Outcom
         return flows
     outcomes = on_all(admin, brokers, ask)
     if not any(flows is not None for flows in outcomes.needed().values()):
-        raise unknown_topic(name, outcomes.errors)
+        raise unknown_topic(admin, name, outcomes.errors)
     return outcomes
 
 

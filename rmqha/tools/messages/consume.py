@@ -1,6 +1,5 @@
 """`rmqha consume` and `rmqha tail`: read the messages of a topic's queues and print them.
 
-- `Position`: the position at which reading begins: `--from earliest|latest|committed|OFFSET|TIME`.
 - `QueueFeed`: reads many queues at once. It keeps one pull request per queue outstanding, which the broker holds until
   a message arrives.
 - `compiled`: the format strings of `-f`, like kcat's: %s is the body of a message, \\n a newline.
@@ -11,10 +10,10 @@ import queue as thread_queue
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -22,13 +21,19 @@ from rmqha.client.consumer.default_mq_pull_consumer import DefaultMQPullConsumer
 from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.exception import CLIENT_ERRORS, MQBrokerException
 from rmqha.client.results import PullCallback, PullResult, PullStatus
-from rmqha.common import units
 from rmqha.common.compression import MissingBody
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.program import examples, interrupted_later
 from rmqha.common.protocol import response_code
 from rmqha.tools.connection import namesrv_option
 from rmqha.tools.errors import one_line
+from rmqha.tools.manage.completion import complete_topic
+from rmqha.tools.messages.positions import COMMITTED as COMMITTED
+from rmqha.tools.messages.positions import EARLIEST as EARLIEST
+from rmqha.tools.messages.positions import END, check_range
+from rmqha.tools.messages.positions import LATEST as LATEST
+from rmqha.tools.messages.positions import Position as Position
+from rmqha.tools.messages.positions import PositionType as PositionType
 from rmqha.tools.messages.produce import NO_GROUP, as_object, chosen_queues, new_consumer, read_queues, user_properties
 from rmqha.tools.terminal import (
     CannotAnswerError,
@@ -42,64 +47,7 @@ from rmqha.tools.terminal import (
     padded,
     put,
     time_text,
-    topic_option,
 )
-
-EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"
-# A number with more digits is a time in ms.
-_NUMBER = re.compile(r"-?\d{1,12}", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Position:
-    """A start position: a word, an offset (-N: N messages before the end), or a time in ms."""
-
-    word: str | None = None
-    offset: int | None = None
-    time_ms: int | None = None
-
-    def offset_of(self, consumer: DefaultMQPullConsumer, queue: MessageQueue) -> int:
-        """Return the first offset to read in a queue; -1 for COMMITTED when the group has no offset there."""
-        admin = consumer.admin
-        if self.word == COMMITTED:
-            return consumer.fetch_consume_offset(queue, from_store=True)
-        if self.word == LATEST:
-            return admin.max_offset(queue)
-        if self.time_ms is not None:
-            # Among several messages of one ms the broker may find any. So it is asked for the ms before, and the reader
-            # skips what is older.
-            return admin.search_offset(queue, max(self.time_ms - 1, 0))
-        least = admin.min_offset(queue)
-        if self.offset is None:
-            return least
-        return max(least, self.offset if self.offset >= 0 else admin.max_offset(queue) + self.offset)
-
-
-if TYPE_CHECKING:
-    _PositionParam = click.ParamType[Position]
-else:
-    _PositionParam = click.ParamType  # generic only from click 8.4 on
-
-
-class PositionType(_PositionParam):
-    """The option type for a Position."""
-
-    name = "earliest|latest|OFFSET|TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Position:
-        """Parse the option's text; a usage error when it is invalid."""
-        if isinstance(value, Position):
-            return value
-        if value in (EARLIEST, LATEST, COMMITTED):
-            return Position(word=value)
-        if _NUMBER.fullmatch(value):
-            return Position(offset=int(value))
-        try:
-            return Position(time_ms=units.parse_time(str(value)))
-        except units.UnitError:
-            self.fail(f"{value!r} is not earliest, latest, committed, an offset (-5: the last 5 of each queue) "
-                      f"or a time: {units.TIMES}", param, ctx)
-
 
 _AT_ONCE = 32
 _RETRY_S = 1.0
@@ -107,6 +55,8 @@ _TRIES = 3
 # Transient error codes: a broker that answers with one may succeed a second later.
 _PASSING = frozenset({response_code.SYSTEM_ERROR, response_code.SYSTEM_BUSY, response_code.SERVICE_NOT_AVAILABLE,
                       response_code.SUBSCRIPTION_NOT_EXIST, response_code.SUBSCRIPTION_NOT_LATEST})
+# A refusal with SYSTEM_ERROR that a second try does not change.
+_NO_SQL = "does not support consumer to filter message by"
 
 
 @dataclass(eq=False)
@@ -187,8 +137,8 @@ class QueueFeed:
             place.asked, place.retry_at = True, None
             callback = PullCallback(partial(self._answered, place), partial(self._answered, place))
             try:
-                self._consumer.pull_block_if_not_found_async(
-                    place.queue, self._selector, place.offset, _AT_ONCE, callback)
+                most = _AT_ONCE if place.end is None else min(_AT_ONCE, place.end - place.offset)
+                self._consumer.pull_block_if_not_found_async(place.queue, self._selector, place.offset, most, callback)
             except CLIENT_ERRORS as error:
                 self._answers.put((place, error))
 
@@ -233,8 +183,12 @@ class QueueFeed:
         place.failures += 1
         place.retry_at = time.monotonic() + _RETRY_S
         where = _named(place.queue)
-        if isinstance(error, MQBrokerException) and error.response_code not in _PASSING:
-            raise CannotAnswerError(f"{where}: {one_line(error)}") from error
+        if isinstance(error, MQBrokerException):
+            if _NO_SQL in (error.error_message or ""):
+                raise CannotAnswerError(f"{where}: {one_line(error)}: set enablePropertyFilter=true (rmqha cluster "
+                                        "config set enablePropertyFilter=true)") from error
+            if error.response_code not in _PASSING:
+                raise CannotAnswerError(f"{where}: {one_line(error)}") from error
         if place.end is not None and place.failures >= _TRIES:
             raise WorkFailedError(f"can't read {where} from offset {place.offset}: {one_line(error)}") from error
         if place.end is None and place.failures == 1:
@@ -306,7 +260,7 @@ def _part(text: str, match: re.Match[str]) -> bytes | Field:
     return FIELDS[match["field"]][1]
 
 
-_HEADINGS = ("stored", "ms", "queue", "offset", "tag", "keys", "body")
+_HEADINGS = ("stored", "ms", "topic", "queue", "offset", "tag", "keys", "body")
 _RIGHT = {"ms", "offset"}
 _LEAST = {"stored": 23, "ms": 13, "offset": 6}
 
@@ -318,8 +272,12 @@ class MessagePrinter:
         self._output = output
         self._render: Callable[[MessageExt], bytes] | None = None if format_string is None else compiled(format_string)
         self._widths = {heading: max(_LEAST.get(heading, 0), len(heading)) for heading in _HEADINGS}
+        queues = list(queues)
         names = [f"{queue.brokerName}:{queue.queueId}" for queue in queues]
         self._widths["queue"] = max(map(display_width, ["queue", *names]))
+        topics = {queue.topic for queue in queues}
+        self._widths["topic"] = max(map(display_width, ["topic", *topics]))
+        self._headings = [heading for heading in _HEADINGS if heading != "topic" or len(topics) > 1]
         self._is_begun = False
 
     def print(self, message: MessageExt) -> None:
@@ -341,15 +299,17 @@ class MessagePrinter:
     def _print_row(self, message: MessageExt) -> None:
         if not self._is_begun:
             self._is_begun = True
-            put(click.style(self._line(_HEADINGS), bold=True))
-        text = _body_text(message.body)
-        put(self._line((time_text(message.store_timestamp), str(message.store_timestamp),
-                        f"{cell(message.broker_name or '')}:{message.queue_id}", str(message.queue_offset),
-                        cell(message.tags or ""), cell(message.keys or ""), text)))
+            put(click.style(self._line({heading: heading for heading in self._headings}), bold=True))
+        put(self._line({
+            "stored": time_text(message.store_timestamp), "ms": str(message.store_timestamp),
+            "topic": cell(message.topic), "queue": f"{cell(message.broker_name or '')}:{message.queue_id}",
+            "offset": str(message.queue_offset), "tag": cell(message.tags or ""), "keys": cell(message.keys or ""),
+            "body": _body_text(message.body)}))
 
-    def _line(self, cells: Iterable[str]) -> str:
+    def _line(self, cells: Mapping[str, str]) -> str:
         parts = []
-        for heading, text in zip(_HEADINGS, cells):
+        for heading in self._headings:
+            text = cells[heading]
             width = self._widths[heading]
             # These columns grow to the widest cell so far.
             if heading in ("tag", "keys", "offset"):
@@ -372,17 +332,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Time until a group must have given this consumer queues, and the poll interval meanwhile.
 _SHARE_WAIT_S, _SHARE_STEP_S = 30, 0.1
+# Time for the shares of the other topics, once one topic has one.
+_SHARE_REST_S = 5
 # Interval between two checks of the group's share while no message arrives.
 _SHARE_LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A request to read. `count` None: all messages; `timeout_s` None: only up to the present end, unless `follow`."""
+    """A request to read. `count` None: all messages; `timeout_s` None: only up to `end`, unless `follow`.
 
-    topic: str
+    `end` None: the present end of the queues.
+    """
+
+    topics: tuple[str, ...]
     group: str
     begin: Position | None
+    end: Position | None
     selector: MessageSelector
     broker: str | None
     queue_id: int | None
@@ -400,7 +366,8 @@ class Reading:
         self._feed = QueueFeed(consumer, wanted.selector)
         self._has_group = wanted.group != NO_GROUP
         self.printed = 0
-        self.queues = chosen_queues(read_queues(consumer, wanted.topic), wanted.broker, wanted.queue_id)
+        self.queues = [queue for topic in wanted.topics for queue in chosen_queues(
+            read_queues(consumer, topic), wanted.broker, wanted.queue_id)]
 
     def run(self, printer: MessagePrinter) -> None:
         """Print messages until `count` is reached, or no more arrive."""
@@ -440,11 +407,13 @@ class Reading:
         """Print and commit a batch; return whether `count` is reached."""
         wanted, next_offset = self._wanted, batch.next_offset
         since = wanted.begin.time_ms if wanted.begin is not None else None
+        until = wanted.end.time_ms if wanted.end is not None else None
         # An interrupt waits: every printed message is committed.
         with interrupted_later():
             for message in batch.messages:
-                if since is not None and message.store_timestamp < since:
-                    # Brokers also find the message before a time.
+                # Brokers also find the message before a time. A clock that was set back may mix times.
+                if (since is not None and message.store_timestamp < since
+                        or until is not None and message.store_timestamp > until):
                     continue
                 printer.print(message)
                 self.printed += 1
@@ -457,8 +426,9 @@ class Reading:
         return wanted.count is not None and self.printed >= wanted.count
 
     def _open_all(self, queues: list[MessageQueue]) -> None:
+        last = self._wanted.end or Position(word=LATEST)
         for queue in queues:
-            end = None if self._waits else self._consumer.admin.max_offset(queue)
+            end = None if self._waits else last.end_of(self._consumer, queue)
             self._feed.open(queue, self._first_offset(queue, self._wanted.begin), end)
 
     def _first_offset(self, queue: MessageQueue, begin: Position | None) -> int:
@@ -468,18 +438,28 @@ class Reading:
         return offset if offset >= 0 else Position(word=EARLIEST).offset_of(self._consumer, queue)
 
     def _share(self) -> list[MessageQueue]:
-        mine = self._consumer.fetch_message_queues_in_balance(self._wanted.topic)
+        mine = {queue for topic in self._wanted.topics
+                for queue in self._consumer.fetch_message_queues_in_balance(topic)}
         return [queue for queue in self.queues if queue in mine]
 
     def _wait_for_share(self) -> list[MessageQueue]:
-        deadline = time.monotonic() + _SHARE_WAIT_S
-        while not (share := self._share()):
-            if time.monotonic() > deadline:
-                raise CannotAnswerError(f"group {self._wanted.group} got no queue of {self._wanted.topic} within "
+        """Return the group's share, once each topic has one; it may have none, if there are more consumers than queues.
+        """
+        begin = time.monotonic()
+        came: float | None = None
+        while True:
+            share, now = self._share(), time.monotonic()
+            if share:
+                came = now if came is None else came
+                is_whole = {queue.topic for queue in share} == {queue.topic for queue in self.queues}
+                if is_whole or now - came > _SHARE_REST_S:
+                    return share
+            elif now - begin > _SHARE_WAIT_S:
+                topics = ", ".join(self._wanted.topics)
+                raise CannotAnswerError(f"group {self._wanted.group} got no queue of {topics} within "
                                         f"{_SHARE_WAIT_S} s: its other consumers have them all; --group none reads "
                                         "without a share")
             time.sleep(_SHARE_STEP_S)
-        return share
 
     def _follow_share(self) -> None:
         share = set(self._share())
@@ -506,10 +486,20 @@ def reading_options(command: F) -> F:
             click.option("-g", "--group", default=NO_GROUP, show_default=True,
                          help="Join this group: read its share of the queues and commit the printed offsets. none: "
                               "read all queues, commit nothing."),
-            topic_option,
-            namesrv_option):
+            click.option("-t", "--topic", "more_topics", multiple=True, shell_complete=complete_topic,
+                         help="The topic, instead of TOPIC. Can be repeated."),
+            namesrv_option,
+            click.argument("topics", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)):
         command = option(command)
     return command
+
+
+def _topics(topics: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the topics of both kinds, each once; a usage error without any."""
+    if not topics and not more:
+        name = click.get_current_context().info_name
+        raise click.UsageError(f"give a topic: rmqha {name} orders, or rmqha {name} -t orders")
+    return tuple(dict.fromkeys((*topics, *more)))
 
 
 def _selector(tag: str | None, sql: str | None) -> MessageSelector:
@@ -524,46 +514,59 @@ def _read(namesrv: str | None, wanted: Wanted, output: str, format_string: str |
         raise click.UsageError("-f and -o exclude each other")
     # Report an invalid format before connecting.
     MessagePrinter(output, format_string, ())
-    with new_consumer(namesrv, wanted.group, wanted.topic) as consumer:
+    with new_consumer(namesrv, wanted.group, wanted.topics) as consumer:
         reading = Reading(consumer, wanted)
         reading.run(MessagePrinter(output, format_string, reading.queues))
     return reading.printed
 
 
 @click.command("consume", epilog=examples(
-    "rmqha consume -n 127.0.0.1:9876 -t orders --from earliest --count 10",
+    "rmqha consume -n 127.0.0.1:9876 orders --from earliest --count 10",
+    "rmqha consume orders --from 48h --to 24h",
     "rmqha consume -n 127.0.0.1:9876 -t orders --tag new -o json > orders.jsonl"))
 @reading_options
 @click.option("--from", "begin", type=PositionType(),
               help="The start position: earliest, latest, committed, an offset, -5 (the last 5 messages of each queue) "
                    "or a time, such as 10m (10 minutes ago). Default: the group's committed offsets; without a group, "
                    "earliest.")
+@click.option("--to", "end", type=END,
+              help="The last message: of this time, or with --queue this offset; both are included. latest or end, the "
+                   "default: the last one stored when the command starts.")
 @click.option("--count", type=click.IntRange(0), help="Stop after N messages; exit code 1 when there are fewer.")
 @click.option("--timeout", "timeout_s", type=duration_type(0.1),
               help="Wait for more messages until none arrived for this many seconds. By default stop at the present "
                    "end of the queues.")
-def consume_command(namesrv: str | None, topic: str, group: str, broker: str | None, queue_id: int | None,
-                    tag: str | None, sql: str | None, format_string: str | None, output: str, begin: Position | None,
+def consume_command(topics: tuple[str, ...], namesrv: str | None, more_topics: tuple[str, ...], group: str,
+                    broker: str | None, queue_id: int | None, tag: str | None, sql: str | None,
+                    format_string: str | None, output: str, begin: Position | None, end: Position | None,
                     count: int | None, timeout_s: float | None) -> None:
     """Print the messages of a topic, then exit. Without a group nothing changes at the broker.
 
     Messages of one queue are printed in order; the queues are interleaved in the order of the brokers' answers.
     """
-    wanted = Wanted(topic, group, begin, _selector(tag, sql), broker, queue_id, count, timeout_s)
+    if end is not None and timeout_s is not None:
+        raise click.UsageError("--to and --timeout exclude each other: --to reads only what is there")
+    if end is not None and end.offset is not None and queue_id is None:
+        raise click.UsageError("--to with an offset needs --queue: offsets count the messages of one queue")
+    check_range(begin, end)
+    wanted = Wanted(_topics(topics, more_topics), group, begin, end, _selector(tag, sql), broker, queue_id, count,
+                    timeout_s)
     printed = _read(namesrv, wanted, output, format_string)
     if count is not None and printed < count:
         raise WorkFailedError(f"received only {counted(printed, 'message')} of {count}")
 
 
 @click.command("tail", epilog=examples(
-    "rmqha tail -n 127.0.0.1:9876 -t orders",
-    "rmqha tail -n 127.0.0.1:9876 -t orders --from 10m -f '%k %s\\n'"))
+    "rmqha tail -n 127.0.0.1:9876 orders",
+    "rmqha tail -n 127.0.0.1:9876 orders payments --from 10m -f '%k %s\\n'"))
 @reading_options
 @click.option("--from", "begin", type=PositionType(), default=LATEST, show_default=True,
               help="The start position: earliest, latest, committed, an offset, -5 (the last 5 messages of each queue) "
                    "or a time, such as 10m (10 minutes ago).")
-def tail_command(namesrv: str | None, topic: str, group: str, broker: str | None, queue_id: int | None,
-                 tag: str | None, sql: str | None, format_string: str | None, output: str, begin: Position) -> None:
+def tail_command(topics: tuple[str, ...], namesrv: str | None, more_topics: tuple[str, ...], group: str,
+                 broker: str | None, queue_id: int | None, tag: str | None, sql: str | None,
+                 format_string: str | None, output: str, begin: Position) -> None:
     """Print the messages of a topic as they arrive, until Ctrl-C (exit code 130) or SIGTERM (143)."""
-    wanted = Wanted(topic, group, begin, _selector(tag, sql), broker, queue_id, follow=True)
+    wanted = Wanted(_topics(topics, more_topics), group, begin, None, _selector(tag, sql), broker, queue_id,
+                    follow=True)
     _read(namesrv, wanted, output, format_string)

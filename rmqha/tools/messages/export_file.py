@@ -38,6 +38,7 @@ from rmqha.common.topics import check_topic
 from rmqha.tools.connection import namesrv_option
 from rmqha.tools.errors import one_line
 from rmqha.tools.messages.consume import QueueFeed
+from rmqha.tools.messages.positions import EARLIEST, LATEST, Position, PositionType, check_range
 from rmqha.tools.messages.produce import (
     LONGEST_BODY,
     LONGEST_LINE,
@@ -64,6 +65,7 @@ from rmqha.tools.terminal import (
     WorkFailedError,
     counted,
     iso_time,
+    only_one,
     progress,
     put,
     to_json,
@@ -328,26 +330,55 @@ def queue_counts(queues: list[MessageQueue]) -> dict[str, int]:
     return counts
 
 
-def export_queue(consumer: DefaultMQPullConsumer, queue: MessageQueue, end: int, stream: IO[str]) -> int:
-    """Write a queue's messages up to `end`; return their number."""
+@dataclass(frozen=True)
+class Span:
+    """Which messages of a queue are exported: offsets from `first` to before `end`, stored within `times` (ms)."""
+
+    first: int
+    end: int
+    times: tuple[int, int]
+
+
+def export_queue(consumer: DefaultMQPullConsumer, queue: MessageQueue, span: Span, stream: IO[str]) -> int:
+    """Write a queue's messages; return their number."""
     count, feed = 0, QueueFeed(consumer, MessageSelector.by_tag("*"))
-    feed.open(queue, consumer.admin.min_offset(queue), end)
+    feed.open(queue, span.first, span.end)
     for batch in feed.batches(None):
-        stream.writelines(to_json(as_object(message)) + "\n" for message in batch.messages)
-        count += len(batch.messages)
+        for message in batch.messages:
+            if span.times[0] <= message.store_timestamp <= span.times[1]:
+                stream.write(to_json(as_object(message)) + "\n")
+                count += 1
     return count
+
+
+_ALL_TIMES = (-(1 << 63), (1 << 63) - 1)
+_EXPORT_BEGIN = PositionType([EARLIEST], offsets=False)
+_EXPORT_END = PositionType([LATEST], offsets=False)
+
+
+def _spans(consumer: DefaultMQPullConsumer, queues: Iterable[MessageQueue], begin: Position, end: Position
+           ) -> dict[MessageQueue, Span]:
+    times = (_ALL_TIMES[0] if begin.time_ms is None else begin.time_ms,
+             _ALL_TIMES[1] if end.time_ms is None else end.time_ms)
+    return {queue: Span(begin.offset_of(consumer, queue), end.end_of(consumer, queue), times) for queue in queues}
 
 
 @click.command("export", epilog=examples(
     "rmqha export -n 127.0.0.1:9876 -t orders orders.jsonl.gz",
+    "rmqha export -t orders --from 2026-03-01 --to 2026-03-02 day.jsonl.gz",
     "rmqha export -n 127.0.0.1:9876 --all everything.jsonl.gz"))
 @namesrv_option
 @click.option("-t", "--topic", "topics", multiple=True, help="A topic to export. Can be repeated.")
 @click.option("--all", "all_topics", is_flag=True, help="Export all topics except system and retry topics.")
+@click.option("--from", "begin", type=_EXPORT_BEGIN, default=EARLIEST, show_default=True,
+              help="Only messages stored at this time or later.")
+@click.option("--to", "end", type=_EXPORT_END, default=LATEST, show_default=True,
+              help="Only messages stored at this time or earlier.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
-def export_command(namesrv: str | None, topics: tuple[str, ...], all_topics: bool, force: bool, file: str) -> None:
-    """Write all messages of topics to a file.
+def export_command(namesrv: str | None, topics: tuple[str, ...], all_topics: bool, begin: Position, end: Position,
+                   force: bool, file: str) -> None:
+    """Write the messages of topics to a file.
 
     FILE is gzip-compressed if its name ends in .gz; - is standard output.
 
@@ -355,15 +386,17 @@ def export_command(namesrv: str | None, topics: tuple[str, ...], all_topics: boo
     """
     if bool(topics) == all_topics:
         raise click.UsageError("give topics with -t, or use --all")
+    check_range(begin, end)
     with new_consumer(namesrv) as consumer:
         wanted = own_topics(consumer) if all_topics else list(dict.fromkeys(topics))
         queues = {topic: read_queues(consumer, topic) for topic in wanted}
-        ends = {queue: consumer.admin.max_offset(queue) for each in queues.values() for queue in each}
-        with writing(file, force) as stream, progress("export", sum(ends.values())) as come_to:
+        spans = _spans(consumer, (queue for each in queues.values() for queue in each), begin, end)
+        sizes = {queue: max(span.end - span.first, 0) for queue, span in spans.items()}
+        with writing(file, force) as stream, progress("export", sum(sizes.values())) as come_to:
             stream.write(header({topic: queue_counts(each) for topic, each in queues.items()}) + "\n")
             count, passed = 0, 0
-            for queue, end in ends.items():
-                count, passed = count + export_queue(consumer, queue, end, stream), passed + end
+            for queue, span in spans.items():
+                count, passed = count + export_queue(consumer, queue, span, stream), passed + sizes[queue]
                 come_to(passed)
             stream.write(trailer(count) + "\n")
     put(f"{counted(count, 'message')} of {counted(len(wanted), 'topic')} exported", err=True)
@@ -513,7 +546,8 @@ def _batch(run: list[Exported]) -> MessageBatch:
     "rmqha import -n 127.0.0.1:9876 orders.jsonl.gz",
     "rmqha import -n 127.0.0.1:9876 -t orders --skip 1000 orders.jsonl.gz"))
 @namesrv_option
-@click.option("-t", "--topic", help="Import into this topic; only for a file of one topic.")
+@click.option("-t", "--topic", multiple=True, callback=only_one,
+              help="Import into this topic; only for a file of one topic.")
 @click.option("--merge", is_flag=True, help="Mix several queues into one if the topic has fewer queues than before.")
 @click.option("--skip", type=click.IntRange(0), default=0, show_default=True,
               help="Skip the first N messages of the file, which an earlier run imported.")

@@ -9,6 +9,7 @@
 """
 import base64
 import contextlib
+import os
 import reprlib
 import sys
 import time
@@ -33,6 +34,7 @@ from rmqha.common.message.message import Message, MessageExt, MessageQueue
 from rmqha.common.mix_all import TOOLS_CONSUMER_GROUP
 from rmqha.common.program import examples, interrupted_later
 from rmqha.common.texts import JsonTextError, parse_json
+from rmqha.common.topics import is_system_topic
 from rmqha.tools.connection import account, connected, namesrv_option, set_tls
 from rmqha.tools.errors import one_line
 from rmqha.tools.terminal import (
@@ -325,19 +327,17 @@ def new_producer(namesrv: str | None, group: str = PRODUCER_GROUP) -> DefaultMQP
     return producer
 
 
-def new_consumer(namesrv: str | None, group: str = NO_GROUP, topic: str | None = None) -> DefaultMQPullConsumer:
-    """Return a pull consumer that is not started yet. With a group and a topic it takes its share of the
-    topic's queues.
+def new_consumer(namesrv: str | None, group: str = NO_GROUP, topics: Iterable[str] = ()) -> DefaultMQPullConsumer:
+    """Return a pull consumer that is not started yet. With a group and topics it takes its share of the topics' queues.
 
     A body that can't be decompressed becomes a MissingBody: the error appears in its row.
     """
     if group == NO_GROUP:
-        group, topic = TOOLS_CONSUMER_GROUP, None
+        group, topics = TOOLS_CONSUMER_GROUP, ()
     consumer = DefaultMQPullConsumer(group, checked(namesrv), account().rpc_hook)
     set_tls(consumer)
     consumer.keep_bad_bodies = True
-    if topic is not None:
-        consumer.register_topics = {topic}
+    consumer.register_topics = set(topics)
     return consumer
 
 
@@ -428,12 +428,29 @@ class Item:
     error: str = ""
 
 
+def new_topic_note(producer: DefaultMQProducer, topic: str) -> str | None:
+    """Return the note for a topic without a route, which the first message creates; None if it has one.
+
+    The note suggests a topic of a similar name, if there is one.
+    """
+    try:
+        producer.fetch_publish_message_queues(topic)
+    except MQClientException:
+        known = set(producer.api.get_topic_list_from_name_server(_ASK_TIMEOUT_MS).topicList or ())
+        if topic in known:
+            return None
+        near = nearest_key(topic, {each for each in known if not is_system_topic(each) and not each.startswith("%")})
+        return f"note: the broker created topic {topic!r}" + (f"; did you mean {near!r}?" if near else "")
+    return None
+
+
 class Sender:
-    """Sends messages to any queue, or to the queue that a message names."""
+    """Sends messages to any queue, or to the queue that a message names. Says so if the first one makes the topic."""
 
     def __init__(self, producer: DefaultMQProducer, topic: str) -> None:
         self._producer = producer
         self._topic = topic
+        self._is_first = True
         self._queues: list[MessageQueue] | None = None  # read when a message names one
         self._turns: dict[tuple[str | None, int | None], Iterator[MessageQueue]] = {}
 
@@ -442,7 +459,12 @@ class Sender:
         queue = None
         if outgoing.queue is not None or outgoing.broker is not None:
             queue = self._named_queue(outgoing.broker, outgoing.queue)
-        return self._producer.send(outgoing.message, queue=queue)
+        note = new_topic_note(self._producer, self._topic) if self._is_first else None
+        result = self._producer.send(outgoing.message, queue=queue)
+        self._is_first = False
+        if note is not None:
+            put(note, err=True)
+        return result
 
     def _named_queue(self, broker: str | None, queue_id: int | None) -> MessageQueue:
         turn = self._turns.get((broker, queue_id))
@@ -615,7 +637,24 @@ def _send(sender: Sender, item: Item, tally: Tally) -> None:
         tally.show(result)
 
 
-@click.command("produce", epilog=examples(
+class _ProduceCommand(click.Command):
+    """The command; when -t is missing, it says so for `rmqha produce orders`, where the topic is taken for a file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter:  # also a missing one
+            options, _left, _order = self.make_parser(ctx).parse_args(given)
+            topics, files = options.get("topic"), options.get("files")
+            if not (isinstance(topics, (list, tuple)) and topics) and isinstance(files, (list, tuple)) and (
+                    len(files) == 1 and files[0] != "-" and not os.path.exists(files[0])):
+                raise click.UsageError(f"give the topic with -t {files[0]}", ctx) from None
+            raise
+
+
+@click.command("produce", cls=_ProduceCommand, epilog=examples(
     "echo hello | rmqha produce -n 127.0.0.1:9876 -t orders",
     "rmqha produce -n 127.0.0.1:9876 -t orders --tag new -m one -m two -o json"))
 @namesrv_option
@@ -649,7 +688,8 @@ def produce_command(namesrv: str | None, topic: str, files: tuple[str, ...], gro
     The input is standard input, or FILES.
 
     JSON lines may have body or bodyBase64, keys, tags, properties, delay, queue, broker and flag. -o json prints
-    the place of each stored message. Exit code 1 when a message failed, or its status is not SEND_OK.
+    the place of each stored message. Exit code 1 when a message failed, or its status is not SEND_OK. If a broker
+    creates the topic for the first message, a note says so.
     """
     if texts and (files or kind != "lines"):
         raise click.UsageError("-m replaces the input: omit files and -f")

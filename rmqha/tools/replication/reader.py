@@ -518,8 +518,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def cluster_options(command: F) -> F:
     """Add --namesrv, --broker, --cluster and --timeout."""
     for option in (
-            click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-                         type=duration_type(0.1, 600), help="Seconds to wait for each answer."),
+            click.option("--timeout", "timeout_s", default=f"{DEFAULT_TIMEOUT_MS // 1000}s", show_default=True,
+                         type=duration_type(0.1, 600), help="How long to wait for each answer."),
             click.option("-c", "--cluster", help="Show only the brokers of this cluster."),
             click.option("-b", "--broker", help="Show only this broker: its name, or its host:port."),
             namesrv_option):

@@ -524,10 +524,10 @@ def _receive(receiver: Receiver, ask: Callable[[], Master], stop: StopSignal, on
 @click.option("--acknowledge", is_flag=True,
               help="Acknowledge what is on disk: a SYNC_MASTER counts this folder as a slave.")
 @click.option("--once", is_flag=True, help="Exit when everything that the master holds now is received.")
-@click.option("--sync-interval", "sync_interval_s", default=1.0, show_default=True, type=duration_type(0),
-              help="Interval between syncs to disk, in seconds; with --acknowledge each batch is synced at once.")
-@click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=duration_type(0.1, 600), help="Seconds to wait for each answer of the broker.")
+@click.option("--sync-interval", "sync_interval_s", default="1s", show_default=True, type=duration_type(0),
+              help="The time between syncs to disk; with --acknowledge each batch is synced at once.")
+@click.option("--timeout", "timeout_s", default=f"{DEFAULT_TIMEOUT_MS // 1000}s", show_default=True,
+              type=duration_type(0.1, 600), help="How long to wait for each answer of the broker.")
 def receive_command(master: str, broker: str | None, folder: str, begin: str, acknowledge: bool, once: bool,
                     sync_interval_s: float, timeout_s: float) -> None:
     """Stream a master's commit log into a folder, with the same files, names and sizes; resume where the folder ends.

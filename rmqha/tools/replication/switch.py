@@ -187,8 +187,8 @@ def _address(node: str, folder: str | None, name: str | None) -> str:
 @click.argument("node")
 @folder_options
 @controller_option
-@click.option("--timeout", "timeout_s", default=30.0, show_default=True, type=duration_type(0, 3600),
-              help="Seconds to wait until NODE is in sync and a controller leads.")
+@click.option("--timeout", "timeout_s", default="30s", show_default=True, type=duration_type(0, 3600),
+              help="How long to wait until NODE is in sync and a controller leads.")
 @output_option
 def switch_command(node: str, folder: str | None, name: str | None, controller: str | None, timeout_s: float,
                    output: str) -> None:
@@ -233,10 +233,10 @@ def _wait_until_cut(admin: ClusterAdmin, broker: str, before: str | None, wait_s
 @click.command("rejoin", short_help="Let a slave that has diverged follow its master again.", epilog=examples(
     "rmqha ha rejoin -b 10.0.0.2:10911 --wait 2m"))
 @click.option("-b", "--broker", required=True, help="The address of the slave, host:port.")
-@click.option("--wait", "wait_s", default=60.0, show_default=True, type=duration_type(1, 3600),
-              help="Seconds to wait until it follows its master again.")
-@click.option("--timeout", "timeout_s", default=DEFAULT_TIMEOUT_MS / 1000, show_default=True,
-              type=duration_type(0.1, 600), help="Seconds to wait for each answer.")
+@click.option("--wait", "wait_s", default="60s", show_default=True, type=duration_type(1, 3600),
+              help="How long to wait until it follows its master again.")
+@click.option("--timeout", "timeout_s", default=f"{DEFAULT_TIMEOUT_MS // 1000}s", show_default=True,
+              type=duration_type(0.1, 600), help="How long to wait for each answer.")
 def rejoin_command(broker: str, wait_s: float, timeout_s: float) -> None:
     """Let a slave that has diverged (state DIVERGED) follow its master again.
 
@@ -278,8 +278,8 @@ def last_epoch(cache: EpochEntryCache) -> int:
 def role_options(command: F) -> F:
     """Add --broker and --timeout."""
     for option in (
-            click.option("--timeout", "timeout_s", default=_CHANGE_TIMEOUT_S, show_default=True,
-                         type=duration_type(0.1, 600), help="Seconds to wait for each answer."),
+            click.option("--timeout", "timeout_s", default=f"{_CHANGE_TIMEOUT_S:g}s", show_default=True,
+                         type=duration_type(0.1, 600), help="How long to wait for each answer."),
             click.option("-b", "--broker", required=True, help="The address of the broker to change, host:port.")):
         command = option(command)
     return command

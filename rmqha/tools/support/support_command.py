@@ -329,8 +329,8 @@ def _cluster_words(ctx: click.Context, used: str | None, option: str | None) -> 
               help="The largest size of the file. What does not fit is cut or left out, and named in the bundle.")
 @click.option("--log-size", default="2MiB", show_default=True, type=size_type(0, 256 * _MIB),
               help="How much of the end of each log to take.")
-@click.option("--timeout", "timeout_s", default=3.0, show_default=True, type=duration_type(0.1, 600),
-              help="Seconds to wait for each answer.")
+@click.option("--timeout", "timeout_s", default="3s", show_default=True, type=duration_type(0.1, 600),
+              help="How long to wait for each answer.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.pass_context
 def bundle_command(ctx: click.Context, namesrv: str | None, config_files: tuple[str, ...], folder: str | None,

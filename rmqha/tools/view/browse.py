@@ -73,8 +73,8 @@ class Query:
     """The wanted messages of a topic: of all its queues, or those of a broker name, or of one queue id.
 
     Pages begin at `begin` (EARLIEST or LATEST), at `offset` in each queue, or at `time_ms`, a store time. By default
-    they begin at the end that is right for the direction. `until_ms`: the last store time. `body_bytes` of each body
-    are shown.
+    they begin at the end that is right for the direction. `until_ms`: the last store time. `until_offset`: the last
+    offset of each queue. `body_bytes` of each body are shown.
     """
 
     topic: str
@@ -84,6 +84,7 @@ class Query:
     offset: int | None = None
     time_ms: int | None = None
     until_ms: int | None = None
+    until_offset: int | None = None
     backwards: bool = False
     filters: Filters = Filters()
     limit: int = 50
@@ -111,7 +112,9 @@ class Query:
         if sum(each is not None for each in (self.begin, self.offset, self.time_ms)) > 1:
             raise QuestionError("only one of begin, offset and time can be given")
         for name, value, least, most in (("offset", self.offset, 0, _OFFSETS), ("time", self.time_ms, 0, _OFFSETS),
-                                         ("until", self.until_ms, 0, _OFFSETS), ("limit", self.limit, 1, MAX_ROWS),
+                                         ("until", self.until_ms, 0, _OFFSETS),
+                                         ("until_offset", self.until_offset, 0, _OFFSETS),
+                                         ("limit", self.limit, 1, MAX_ROWS),
                                          ("queue", self.queue_id, 0, 0x7FFF_FFFF),
                                          ("body bytes", self.body_bytes, 0, message_heads.MAX_BODY_BYTES - 1)):
             if value is not None and not least <= value <= most:
@@ -122,6 +125,11 @@ class Query:
         """Return whether a message stored at this time, and all that follow, are not wanted any more."""
         return self.until_ms is not None and (
             store_ms < self.until_ms if self.backwards else store_ms > self.until_ms)
+
+    def is_past(self, offset: int) -> bool:
+        """Return whether a message at this offset of its queue, and all that follow, are not wanted any more."""
+        return self.until_offset is not None and (
+            offset < self.until_offset if self.backwards else offset > self.until_offset)
 
 
 @dataclass(frozen=True)
@@ -527,8 +535,8 @@ class _PageMaker:
         return position
 
     def _is_at_end(self, place: _Place) -> bool:
-        return place.next is not None and (
-            place.next < place.least if self._query.backwards else place.next >= place.end)
+        return place.next is not None and (self._query.is_past(place.next) or (
+            place.next < place.least if self._query.backwards else place.next >= place.end))
 
     # Rows.
 
@@ -599,7 +607,7 @@ class _PageMaker:
         self._unsearched += told.unsearched
         place.least, place.end, place.next = told.minOffset, told.maxOffset, told.nextOffset
         for head in answer.heads:
-            if query.is_beyond(head.store_timestamp):
+            if query.is_beyond(head.store_timestamp) or query.is_past(head.queue_offset):
                 place.is_done = True
                 return
             if not self._is_before(place, head.store_timestamp):

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from rmqha.client.exception import CLIENT_ERRORS, MQBrokerException, MQClientException
 from rmqha.client.trace import TraceView
-from rmqha.common import java, topics
+from rmqha.common import java, mix_all, topics
 from rmqha.common.compression import BodyBudget, MissingBody
-from rmqha.common.message import message_decoder
+from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message import message_decoder as message_client_id_setter
 from rmqha.common.message.message import MessageExt, MessageQueue
 from rmqha.common.protocol import namespace_util, response_code
@@ -27,7 +27,7 @@ from rmqha.common.service_thread import ServiceThread
 from rmqha.remoting.exception import RemotingException
 from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.admin.default_mq_admin_ext import DefaultMQAdminExt
-from rmqha.tools.admin.message_track import message_track_detail
+from rmqha.tools.admin.message_track import MessageTrack, TrackType, message_track_detail
 from rmqha.tools.admin.topic_tables import Settings
 from rmqha.tools.command.message_print import message_fields
 from rmqha.tools.manage.topics import TopicRow as TopicRow
@@ -245,6 +245,9 @@ MAX_MESSAGES = 64  # of one key
 MAX_TEXT_BYTES, MAX_HEX_BYTES = 64 * 1024, 4 * 1024
 MAX_LISTED_BYTES = 256  # of a body in a list of messages
 MAX_LIST_BYTES = 64 << 20  # of all bodies of a list, decompressed
+NO_MEMBER = "no member runs"
+_RESERVED = message_const.STRING_HASH_SET | {message_const.PROPERTY_TRANSACTION_CHECK_TIMES,
+                                             message_const.PROPERTY_INNER_MULTI_DISPATCH}
 _TEXT_CONTROLS = frozenset("\t\n\r")
 _ROW = 16
 
@@ -344,7 +347,7 @@ class Messages:
 
     def tracks(self, msg: MessageExt) -> list[dict[str, str | None]]:
         """Return the state of a message in each group that consumes its topic, by the groups' offsets."""
-        return [{"group": track.consumerGroup, "state": track.trackType.name, "why": track.exceptionDesc}
+        return [{"group": track.consumerGroup, **_state_and_why(track)}
                 for track in asked(lambda: message_track_detail(self._admin, msg))]
 
     def _found(self, ask: Callable[[], Iterable[MessageExt]]) -> list[MessageExt]:
@@ -359,12 +362,26 @@ class Messages:
         return asked(ask_or_nothing)
 
 
+def _state_and_why(track: MessageTrack) -> dict[str, str | None]:
+    why = track.exceptionDesc
+    # The first member of a group creates its retry topic, by whose route the members are found.
+    no_route = f"CODE: {response_code.TOPIC_NOT_EXIST} "
+    never_ran = why is not None and no_route in why and mix_all.get_retry_topic(track.consumerGroup) in why
+    if never_ran or track.trackType is TrackType.NOT_ONLINE:
+        return {"state": TrackType.NOT_ONLINE.name, "why": NO_MEMBER}
+    return {"state": track.trackType.name, "why": why}
+
+
 def message_json(msg: MessageExt, max_body_bytes: int = MAX_TEXT_BYTES) -> dict[str, Any]:
-    """Return all fields of a message, named as in mqadmin, and its body as text or dump."""
+    """Return all fields of a message, named as in mqadmin, and its body as text or dump.
+
+    `userProperties`: the properties without those that have a meaning for RocketMQ.
+    """
     error = msg.body.reason if isinstance(msg.body, MissingBody) else ""
     body = body_view(bytes(msg.body), max_body_bytes)
-    return {**message_fields(msg), "body": {"size": body.size, "text": None if error else body.text, "hex": body.hex,
-                                            "cut": body.is_cut, "error": error}}
+    own = {name: value for name, value in msg.properties.items() if name not in _RESERVED}
+    return {**message_fields(msg), "userProperties": own, "body": {
+        "size": body.size, "text": None if error else body.text, "hex": body.hex, "cut": body.is_cut, "error": error}}
 
 
 def trace_json(view: TraceView) -> dict[str, Any]:

@@ -94,6 +94,19 @@ def test_each_role_may_do_what_those_before_it_may(role, wanted):
     assert tuple(status(access, method, f"/api/topics/T/{what}", WRITE) for method, what in asked) == wanted
 
 
+@pytest.mark.parametrize("role", ["see", "publish"])
+def test_another_role_contradicts_the_permission_to_change_all(run, role):
+    result = run("console", "-n", "127.0.0.1:1", "--role", role, "--allow-writes", "--host", "192.0.2.77")
+    assert result.exit_code == 2 and f"--role {role} and --allow-writes contradict each other" in result.output
+
+
+def test_the_same_role_may_be_given_twice(run):
+    result = run("console", "-n", "127.0.0.1:1", "--role", "administer", "--allow-writes", "--token", "short")
+    assert result.exit_code == 2 and "--token must have at least 16 characters" in result.output
+    result = run("console", "-n", "127.0.0.1:1", "--allow-writes", "--host", "192.0.2.77")
+    assert "contradict" not in result.output
+
+
 @pytest.fixture
 def file(tmp_path):
     pytest.importorskip("yaml")

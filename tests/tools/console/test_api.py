@@ -1,8 +1,11 @@
 """The console's API on a running cluster, and its answers to malformed requests and brokers' malformed responses."""
 import json
+import logging
 import math
+import re
 import socket
 import threading
+import urllib.request
 from contextlib import closing, contextmanager
 from types import SimpleNamespace
 
@@ -10,11 +13,16 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
+from rmqha.common.message import message_decoder
 from rmqha.common.message.message import MessageClientExt
+from rmqha.common.protocol import request_code
+from rmqha.common.protocol.client_headers import ConsumerSendMsgBackRequestHeader
 from rmqha.remoting.protocol.fastjson import FastjsonError, loads
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin
-from rmqha.tools.console.access import Access, Role
+from rmqha.tools.console import journal
+from rmqha.tools.console.access import Access, Role, SignIn
 from rmqha.tools.console.app import MAX_BODY_BYTES, PAGES, POLICY, _files, create_app, json_answer
+from rmqha.tools.console.reads import Api
 from rmqha.tools.console.server import PatientProtocol
 from rmqha.tools.console.source import Source, Wanted
 from rmqha.tools.view.browse import Browser
@@ -22,6 +30,8 @@ from rmqha.tools.view.questions import Messages, Questions, ViewPoller
 from rmqha.tools.view.snapshot import BrokerState, GroupState, History, QueuePlace, picture
 from tests.support.wait import at_least, wait_until
 from tests.tools.console.conftest import EVIL, GROUP, TOPIC
+from tests.tools.console.test_browser import TOKEN as CONSOLE_TOKEN
+from tests.tools.console.test_browser import start
 from tests.tools.pictures import MASTER, snapshot
 
 pytest.importorskip("starlette", reason="the extra `console` is not installed")
@@ -68,6 +78,7 @@ def test_group_is_returned_with_queues_clients_and_backlog_over_time(client, sou
     assert [each["language"] for each in group["clients"]["clients"]] == ["JAVA"]
     assert [TOPIC, "*"] in group["clients"]["subscriptions"]
     assert group["unread"] == 0 and group["warnings"] == []
+    wait_until(lambda: get(client, f"/api/groups/{GROUP}")["state"] == "running", what="the state")
     points = get(client, "/api/history", kind="behind", name=GROUP)["points"]
     assert len(points) > 1 and get(client, "/api/history", kind="behind", name=GROUP, minutes=1)["points"][-1] in points
 
@@ -78,7 +89,9 @@ def test_topics_are_returned_by_kind_and_one_with_its_queues(client):
         "user", "retry", "system", "system")
     topic = get(client, f"/api/topics/{TOPIC}")
     assert sum(queue["end"] for queue in topic["queues"]) == 3 and topic["groups"][0]["name"] == GROUP
-    assert get(client, f"/api/topics/%25RETRY%25{GROUP}")["name"] == f"%RETRY%{GROUP}"
+    assert topic["kind"] == "user"
+    retry = get(client, f"/api/topics/%25RETRY%25{GROUP}")
+    assert (retry["name"], retry["kind"]) == (f"%RETRY%{GROUP}", "retry")
 
 
 def test_store_is_returned(client, orders):
@@ -93,6 +106,7 @@ def test_a_message_is_found_by_both_ids_and_by_key_with_a_safe_body(client, orde
     by_unique = get(client, "/api/messages", topic=TOPIC, id=evil.msg_id)["messages"]
     by_offset = get(client, "/api/messages", id=evil.offset_msg_id)["messages"]
     assert by_unique == by_offset and by_unique[0]["keys"] == "key-0 all"
+    assert "UNIQ_KEY" in by_unique[0]["properties"] and by_unique[0]["userProperties"] == {}
     assert by_unique[0]["body"]["text"] == EVIL
     (found,) = get(client, "/api/messages", topic=TOPIC, key="key-1")["messages"]
     assert found["body"]["text"] is None and found["body"]["hex"].startswith("00000000  00 ff 00 ff")
@@ -194,6 +208,179 @@ def test_topic_is_created_altered_and_deleted(client, orders):
     assert configs.select_topic_config("Other") is None
 
 
+def test_answers_count_in_words_and_say_when_nothing_changed(client, orders):
+    assert post(client, "/api/topics", topic="Single", queues=1)["done"] == "topic Single created with 1 queue"
+    alter, answer = "/api/topics/Single/alter", {"read_queues": 2, "perm": "rw"}
+    assert post(client, alter, **answer)["done"] == "topic Single changed on 1 broker"
+    assert post(client, alter, **answer)["done"] == "nothing changed: topic Single has these settings already"
+    assert post(client, alter, queues=3)["done"] == "topic Single changed on 1 broker"
+    (config,) = get(client, "/api/topics/Single/settings")["config"]
+    assert (config["read_queues"], config["write_queues"]) == (3, 3)
+    post(client, "/api/topics/Single/delete")
+    assert post(client, f"/api/groups/{GROUP}/resume")["done"] == f"nothing changed: group {GROUP} is not paused"
+
+
+def bury(orders, group: str, key: str) -> None:
+    """Make a dead letter of a group: send a message, and send it back as a consumer that gives up."""
+    master = orders.cluster.master
+    sent = master.send("Buried", b"body", properties={"KEYS": key})
+    offset = message_decoder.decode_message_id(sent.ext_fields["msgId"]).offset
+    header = ConsumerSendMsgBackRequestHeader(offset=offset, group=group, delayLevel=-1)
+    assert master.call(request_code.CONSUMER_SEND_MSG_BACK, header).code == 0
+    master.next_offset(f"%DLQ%{group}")
+
+
+def test_dead_letters_that_were_sent_again_are_counted_and_not_sent_twice(client, source, orders, lines):
+    resend, page = "/api/dead-letters/buriers/resend", "/api/dead-letters/buriers"
+    for number in range(3):
+        bury(orders, "buriers", f"key-{number}")
+    found = get(client, page)
+    assert (found["count"], found["new"], len(found["rows"])) == (3, 3, 3)
+    assert post(client, resend, new=True, dry_run=True) == {"count": 3, "sent_before": 0, "errors": []}
+    done = post(client, resend, new=True)
+    assert (done["sent"], done["failed"], done["done"]) == (3, 0, "3 dead letters of buriers sent again")
+    assert post(client, resend, new=True)["sent"] == 0
+    bury(orders, "buriers", "key-3")
+    source.questions.answers.forget()
+    (row,) = get(client, "/api/dead-letters")["groups"]
+    assert (row["group"], row["count"], row["new"]) == ("buriers", 4, 1)
+    assert post(client, resend, all=True, dry_run=True) == {"count": 4, "sent_before": 3, "errors": []}
+    newest, *_others, oldest = (row["message_id"] for row in found["rows"])
+    told = post(client, resend, ids=[newest, oldest, "none"], dry_run=True)
+    assert (told["count"], told["sent_before"], told["unknown"]) == (2, 2, ["none"])
+    done = post(client, resend, ids=[oldest, "none"])
+    assert (done["sent"], done["failed"], done["done"]) == (1, 1, "1 dead letter of buriers sent again")
+    assert post(client, resend, all=True)["sent"] == 4
+    assert (get(client, page)["count"], get(client, page)["new"]) == (4, 0)
+    assert lines == [f"console: token from testclient: send {what} of buriers again to its retry topic: {outcome}"
+                     for what, outcome in (("new dead letters", "3 sent, 0 failed"),
+                                           ("new dead letters", "0 sent, 0 failed"),
+                                           ("2 chosen dead letters", "1 sent, 1 failed"),
+                                           ("all dead letters", "4 sent, 0 failed"))]
+
+
+# ---- the log
+
+
+@pytest.fixture
+def lines():
+    """The lines of the console's log."""
+    found: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: found.append(record.getMessage())
+    level = journal.log.level
+    journal.log.addHandler(handler)
+    journal.log.setLevel(logging.INFO)
+    yield found
+    journal.log.removeHandler(handler)
+    journal.log.setLevel(level)
+
+
+def test_each_change_is_logged_with_its_user_and_its_outcome(client, source, lines):
+    post(client, "/api/topics", topic="Logged", queues=1)
+    client.post("/api/topics", headers=WRITE, json={"topic": "Logged"})
+    post(client, "/api/topics/Logged/alter", read_queues=2)
+    post(client, "/api/topics/Logged/alter", read_queues=2)
+    sent = post(client, "/api/topics/Logged/publish", body="private body", properties={"colour": "private"})
+    post(client, "/api/topics/Logged/delete")
+    post(client, f"/api/groups/{GROUP}/pause")
+    post(client, f"/api/groups/{GROUP}/resume")
+    post(client, f"/api/groups/{GROUP}/seek", topic=TOPIC, to="latest")  # a dry run
+    post(client, f"/api/groups/{GROUP}/seek", topic=TOPIC, to="latest", dry_run=False)
+    client.post("/api/groups/nobody/delete", headers=WRITE, json={})
+    key = "waitTimeMillsInSendQueue"
+    (row,) = [each for each in get(client, "/api/brokers/broker-a/config")["rows"] if each["key"] == key]
+    value = next(iter(row["values"].values()))
+    post(client, "/api/brokers/broker-a/config", key=key, value=value)
+    for allow in (False, True):
+        post(client, "/api/brokers/broker-a/write-permission", allow=allow)
+    client.post("/api/accounts", headers=WRITE, json={"access_key": "newcomer", "secret_key": "private-secret"})
+    client.post("/api/accounts/newcomer/delete", headers=WRITE, json={})
+    assert all(line.startswith("console: token from testclient: ") for line in lines), lines
+    told = [line.removeprefix("console: token from testclient: ") for line in lines]
+    for (what, outcome), line in zip([
+            ("create topic Logged with 1 queue", "done"),
+            ("create topic Logged with 8 queues", "failed: topic Logged exists on broker-a"),
+            ("alter topic Logged: read_queues=2", "done"), ("alter topic Logged: read_queues=2", "nothing changed"),
+            ("publish to Logged", f"SEND_OK {sent['id']}"), ("delete topic Logged", "done"),
+            (f"pause group {GROUP}", "done"), (f"resume group {GROUP}", "done"),
+            (f"move group {GROUP} in topic {TOPIC} to latest", "moved 2 of 2 queues"),
+            ("delete group nobody", "failed: "), (f"set {key}={value} at broker-a", ""),
+            ("remove the write permission of broker-a", "done"), ("restore the write permission of broker-a", "done"),
+            ("create account newcomer", "failed: "), ("delete account newcomer", "failed: ")], told, strict=True):
+        assert line.startswith(f"{what}: {outcome}"), line
+    assert "private" not in "\n".join(lines)
+
+
+def test_names_can_not_forge_lines_of_the_log(client, lines):
+    evil = "x: done\nconsole: root: delete topic\x1b[2J\u2028"
+    assert client.post("/api/topics", headers=WRITE, json={"topic": evil}).status_code == 502
+    assert client.post("/api/groups/a%0Ab/delete", headers=WRITE, json={}).status_code == 502
+    assert len(lines) == 2 and all(line.isprintable() for line in lines)
+    assert lines[0].startswith(
+        'console: token from testclient: create topic "x: done\\nconsole: root: delete topic\\u001b[2J\\u2028" with 8')
+    assert 'delete group "a\\nb": failed: ' in lines[1]
+
+
+def test_sign_ins_and_refusals_are_logged_without_secrets(source, tmp_path, lines):
+    pytest.importorskip("yaml")
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("accounts:\n- accessKey: readerKey\n  secretKey: readerSecret\n  defaultTopicPerm: SUB\n", "ascii")
+    client = TestClient(create_app(source, Access(TOKEN, False, sign_in=SignIn(str(file)))), "http://127.0.0.1:8088")
+
+    def sign_in(key, secret):
+        return client.post("/api/session", headers={"X-Rmqha-Console": "1"},
+                           json={"access_key": key, "secret_key": secret})
+    token = sign_in("readerKey", "readerSecret").json()["token"]
+    for key in ("readerKey", "typed-secret"):
+        assert sign_in(key, "typed-secret").status_code == 401
+    for _ in range(5):
+        refused = sign_in("readerKey", "typed-secret").status_code
+    assert refused == 429
+    for given in (TOKEN, TOKEN, token, "stranger", "stranger"):
+        client.get("/api/session", headers={"Authorization": f"Bearer {given}"})
+    assert client.get("/api/cluster", headers={"Authorization": "Bearer stranger"}).status_code == 401
+    for given in (token, "stranger"):
+        client.post("/api/topics", headers={**WRITE, "Authorization": f"Bearer {given}"}, json={"topic": "T"})
+    assert client.post("/api/topics/T/publish", headers={**WRITE, "Authorization": f"Bearer {token}"},
+                       json={"body": "x"}).status_code == 403
+    wrong = "console: sign-in refused: readerKey with a wrong secret key from testclient"
+    ended = "console: refused: a wrong token, or an ended session from testclient"
+    assert lines == [
+        "console: readerKey from testclient: signed in with the role see",
+        wrong, "console: sign-in refused: an unknown access key from testclient", *4 * [wrong],
+        "console: sign-in refused: too many failed attempts: wait 60 s from testclient",
+        "console: token from testclient: signed in with the role see", ended,
+        "console: readerKey: refused: POST /api/topics: this needs the role administer; readerKey has the role see "
+        "from testclient",
+        "console: readerKey: refused: POST /api/topics/T/publish: this needs the role publish; readerKey has the role "
+        "see from testclient"]
+    assert "typed-secret" not in str(lines) and "readerSecret" not in str(lines)
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_running_console_logs_to_tools_log_and_to_standard_error(orders, tmp_path, is_writable):
+    folder = tmp_path / "logs"
+    if not is_writable:
+        folder.write_text("", "ascii")
+    process, told = start(orders.namesrv, "--role", "administer", logs=folder)
+    try:
+        url = re.search(r"http://127\.0\.0\.1:\d+", told).group() + "/api/topics/Nowhere/delete"
+        request = urllib.request.Request(url, b"{}", {**WRITE, "Content-Type": "application/json",
+                                                      "Authorization": f"Bearer {CONSOLE_TOKEN}"})
+        urllib.request.urlopen(request, timeout=60).close()
+    finally:
+        process.terminate()
+    line = "INFO AnyIO worker thread - console: token from 127.0.0.1: delete topic Nowhere: done"
+    output = process.stdout.read()
+    assert process.wait(240) == 0 and output.count(line) == 1 and output.count("\n") == 1, output
+    if is_writable:
+        assert line in (folder / "tools.log").read_text("utf-8")
+        assert f"changes and sign-ins are logged here and in {folder / 'tools.log'}\n" in told
+    else:
+        assert "changes and sign-ins are logged here\n" in told
+
+
 def test_lists_come_in_pages(client):
     every = get(client, "/api/topics", kind="all")
     assert every["total"] == len(every["topics"]) == sum(every["kinds"].values())
@@ -218,6 +405,26 @@ def browsed(client, **query) -> list[dict]:
         cursor = {"cursor": page["cursor"]}
 
 
+def check_ends(client, oldest: list[dict]) -> None:
+    """Check that `until` and `until_offset` name the last message, with which the newest first begin."""
+    def ids(**query) -> list[str]:
+        return [row["message_id"] for row in browsed(client, limit=1, **query)]
+    for row in oldest:
+        wanted = [each["message_id"] for each in oldest if each["store_ms"] <= row["store_ms"]]
+        assert ids(until=row["store_ms"]) == wanted and ids(until=row["store_ms"], backwards=1) == wanted[::-1]
+        since = [each for each in wanted if each in ids(time=row["store_ms"])]
+        assert ids(time=row["store_ms"], until=row["store_ms"]) == since and row["message_id"] in since
+        wanted = [each["message_id"] for each in oldest if each["queue_offset"] <= row["queue_offset"]]
+        assert ids(until_offset=row["queue_offset"]) == wanted
+        assert ids(until_offset=row["queue_offset"], backwards=1, begin="latest") == wanted[::-1]
+    assert ids(until=oldest[0]["store_ms"] - 1) == ids(until=oldest[0]["store_ms"] - 1, backwards=1) == []
+    for wrong, reason in (({"until": 1, "until_offset": 1}, "only one of until and until_offset"),
+                          ({"until": 1, "time": 1, "backwards": 1}, "pages begin at until"),
+                          ({"until": "x"}, "until must be a whole number")):
+        answer = client.get(f"/api/topics/{TOPIC}/messages", params=wrong)
+        assert answer.status_code == 400 and reason in answer.json()["error"]
+
+
 def test_messages_of_a_topic_are_browsed_filtered_and_followed(client, orders):
     oldest = browsed(client, begin="earliest", limit=1)
     assert [row["keys"][0] for row in oldest] == ["key-0", "key-1", "key-2"]
@@ -228,9 +435,12 @@ def test_messages_of_a_topic_are_browsed_filtered_and_followed(client, orders):
     assert [row["keys"][0] for row in browsed(client, text="onerror")] == ["key-0"]
     assert browsed(client, tag="B") == [] and len(browsed(client, tag="A || B")) == 3
     assert browsed(client, time=oldest[2]["store_ms"] + 1) == []
+    check_ends(client, oldest)
     cursor = get(client, f"/api/topics/{TOPIC}/tail")["cursor"]
     sent = post(client, f"/api/topics/{TOPIC}/publish", body="followed", tags="A", keys="late", queue="broker-a:1",
                 properties={"colour": "red"})
+    (found,) = get(client, "/api/messages", id=sent["id"])["messages"]
+    assert found["userProperties"] == {"colour": "red"}
     assert (sent["status"], sent["broker"], sent["queue_id"]) == ("SEND_OK", "broker-a", 1)
     rows = wait_until(lambda: get(client, f"/api/topics/{TOPIC}/tail", cursor=cursor)["rows"], what="the new message")
     assert [(row["text"], row["properties"]["colour"], row["message_id"]) for row in rows] == [
@@ -261,6 +471,10 @@ def test_offsets_of_a_stopped_group_are_moved_after_a_dry_run(client, orders):
         assert sum(offsets.query_offset("sleepers", TOPIC, queue) for queue in range(2)) == wanted
     post(client, "/api/groups/sleepers/seek", topic=TOPIC, to={"offset": 1, "queue": "broker-a:1"}, dry_run=False)
     assert offsets.query_offset("sleepers", TOPIC, 1) == 1
+    tracks = get(client, "/api/trace", topic=TOPIC, id=orders.sent[0].msg_id)["tracks"]
+    assert [each for each in tracks if each["group"] == "sleepers"] == [
+        {"group": "sleepers", "state": "NOT_ONLINE", "why": "no member runs"}]
+    wait_until(lambda: client.get("/api/groups/sleepers").json().get("state") == "stopped", what="the state")
     # The other tests expect one group for the topic.
     post(client, "/api/groups/sleepers/delete")
     assert f"{TOPIC}@sleepers" not in offsets.offset_table
@@ -276,6 +490,8 @@ def test_group_is_paused_and_resumed(client, orders):
         post(client, f"/api/groups/{GROUP}/{what}")
         settings = get(client, f"/api/groups/{GROUP}/settings")
         assert [row["consume_enable"] for row in settings["config"]] == [wanted] and settings["differs"] == []
+        state = "running" if wanted else "paused"
+        wait_until(lambda: get(client, f"/api/groups/{GROUP}")["state"] == state, what=f"the state {state}")
 
 
 def test_setting_is_changed_and_differences_are_shown(client, orders):
@@ -322,10 +538,14 @@ def test_write_permission_is_removed_and_restored(client, orders):
     ("/api/topics/T/publish", {"body": "x", "delay_level": 19}, 400, "delay_level must be 0 to 18"),
     ("/api/dead-letters/nobody/resend", {"all": True}, 502, "nobody"),
     ("/api/dead-letters/g/resend", {"ids": []}, 400, "ids must be a list"),
+    ("/api/dead-letters/g/resend", {"new": True, "all": True}, 400, "one of new and all must be true"),
+    ("/api/dead-letters/g/resend", {"new": True, "ids": ["x"]}, 400, "one of new and all must be true"),
     ("/api/brokers/broker-a/config", {"key": "nonsense", "value": "1"}, 502, "unknown config key"),
     ("/api/accounts", {"access_key": "a"}, 400, "secret_key: a text"),
     ("/api/session", {"access_key": "a", "secret_key": "b"}, 400, "this console has no accounts"),
     ("/api/topics", {"topic": "X", "queues": 0}, 400, "queues must be 1 to 1024"),
+    ("/api/topics/Orders/alter", {"queues": 0}, 400, "queues must be 1 to 1024"),
+    ("/api/topics/Orders/alter", {"queues": 2, "read_queues": 2}, 400, "give it alone"),
     ("/api/topics", {"topic": "X", "queues": True}, 400, "queues must be 1 to 1024"),
     ("/api/groups/g/seek", {"topic": TOPIC, "to": "yesterday"}, 400, "to must be"),
     ("/api/groups/g/seek", {"topic": TOPIC, "to": True}, 400, "to must be"),
@@ -370,7 +590,7 @@ class Admin:
 
     timeout_millis = 1000
 
-    asked = ClusterAdmin.asked
+    asked, ask_broker = ClusterAdmin.asked, ClusterAdmin.ask_broker
     namesrv_addr = "n:1"
 
     def __init__(self, answer):
@@ -397,6 +617,7 @@ def client_of(now, admin_answer=()):
                              admin=admin, producer=admin, browser=Browser(admin), masters=lambda: [broker],
                              brokers=lambda name=None: [broker])
     source.dead_letter_counts = lambda: Source.dead_letter_counts(source)
+    source.dead_letter_count = lambda group: Source.dead_letter_count(source, group)
     return TestClient(create_app(source, Access(TOKEN, False, Role.ADMINISTER)), "http://127.0.0.1:8088",
                       raise_server_exceptions=False)
 
@@ -444,6 +665,19 @@ def test_odd_parameters_and_headers_cause_no_internal_error(where, header):
 def test_odd_bodies_are_refused(path, body):
     answer = client_of(odd_snapshot(), FAULTS[0]).post(path, content=body.encode("latin-1"), headers=HOSTILE_WRITE)
     assert answer.status_code in (400, 502) and answer.json()["error"], answer.text
+
+
+def test_unread_messages_and_retries_are_two_numbers_as_in_group_list():
+    places = (QueuePlace("T", "b", 0, 10, 8, 1), QueuePlace("%RETRY%readers", "b", 0, 5, 2, 1))
+    client = client_of(snapshot(brokers=(MASTER,), groups=(GroupState("readers", places),)), FAULTS[0])
+    (row,) = client.get("/api/groups").json()["groups"]
+    group = client.get("/api/groups/readers").json()
+    for each in (row, group):
+        assert (each["unread"], each["retries"], each["behind"]) == (2, 3, 5)
+    retrying = Api._group_warnings(GroupState("readers", places), {"clients": []})
+    assert retrying == ["No client is connected, and 2 messages are unread, with 3 more in its retry topic."]
+    one = Api._group_warnings(GroupState("readers", (QueuePlace("T", "b", 0, 9, 8, 1),)), {"clients": []})
+    assert one == ["No client is connected, and 1 message is unread."]
 
 
 def test_message_with_any_time_has_a_page():

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,18 @@ pytest.importorskip("uvicorn", reason="the extra `console` is not installed")
 
 ROOT = Path(__file__).resolve().parents[3]
 TOKEN = "token-for-tests-only"
+LOGS = tempfile.TemporaryDirectory(prefix="rmqha-console-logs-")  # removed when the tests have ended
 
 
-def start(namesrv: str, *arguments: str, home: str = "/nowhere") -> tuple[subprocess.Popen, str]:
+def start(namesrv: str, *arguments: str, home: str = "/nowhere",
+          logs: Path | None = None) -> tuple[subprocess.Popen, str]:
     """Start the command; return it, and its output up to the line that names its address."""
     process = subprocess.Popen(
         start_as.command(patience.command(["-m", "rmqha.tools.rmqha_command", "console", "-n", namesrv, "--port", 0,
                                            "-i", 1, *arguments]), ctrl_c=True),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "RMQHA_CONSOLE_TOKEN": TOKEN, "ROCKETMQ_HOME": home})
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "RMQHA_CONSOLE_TOKEN": TOKEN, "ROCKETMQ_HOME": home,
+             "ROCKETMQ_LOG_DIR": str(logs or LOGS.name)})
     told = ""
     for line in process.stdout:
         told += line

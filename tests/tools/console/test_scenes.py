@@ -1,4 +1,5 @@
 """The console as its users see it: scenes in a real browser, each on a wide screen and on a phone, light and dark."""
+import itertools
 import re
 import subprocess
 from contextlib import ExitStack
@@ -185,6 +186,79 @@ def test_oldest_first_at_an_offset_and_at_a_time(stage):
     stage.scene("browse-time")
 
 
+def test_newest_and_oldest_first_end_at_an_offset_or_a_time(stage):
+    stage.go("/topics/orders/messages?queue=broker-a:0")
+    stage.wait("messages, all")
+    stage.fill("Until", "offset")
+    stage.fill("Until offset", "1")
+    stage.click("Show", "main")
+    first = stage.wait("2 messages, all", "main")
+    stage.scene("browse-until", whole=False)
+    stage.fill("Begin", "earliest")
+    stage.click("Show", "main")
+    stage.until(lambda: "2 messages, all" in (now := stage.text()) and now != first, "the oldest first")
+    stage.fill("Until", "time")
+    stage.fill("Until time", "2001-01-01T00:00")
+    stage.click("Show", "main")
+    stage.wait("No message is stored here")
+
+
+def chosen_topic(stage, text: str) -> list[str]:
+    """Return the names that the field Topic offers when a text is typed."""
+    stage.fill("Topic", text)
+    names = "return [...document.querySelectorAll('main datalist option')].map((each) => each.value)"
+    return stage.until(lambda: [each for each in stage.run(names) if text in each] or None, "names of topics")
+
+
+def test_names_of_topics_are_offered(stage):
+    stage.go("/messages")
+    stage.wait("Look up one message")
+    assert "payments" in chosen_topic(stage, "paym")
+    stage.go("/groups/asleep/seek")
+    assert chosen_topic(stage, "orders") == ["orders"]
+
+
+NUMBERS = itertools.count()
+NO_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true })"
+CLIPBOARD = """Object.defineProperty(navigator, 'clipboard', { configurable: true,
+    value: { writeText: async (text) => { window.copied = text; } } })"""
+
+
+def test_body_is_copied_and_message_is_published_again(stage, shop):
+    body, number = "first line\nline 2 of \u6771", next(NUMBERS)
+    with Producer("repeaters", shop.namesrv) as producer:
+        message = Message("payments", body.encode(), tags="late", keys=[f"twice-{number}", "two"])
+        message.put_property("colour", "red=blue")
+        producer.send(message)
+        producer.send(Message("payments", b"one\r\ntwo", keys=f"lines-{number}"))
+    stage.go(f"/messages?topic=payments&key=twice-{number}")
+    stage.wait("line 2")
+    stage.run(CLIPBOARD)
+    stage.click("Copy", "main")
+    stage.wait("copied", "main .bodybar")
+    assert stage.run("return window.copied") == body
+    stage.run(NO_CLIPBOARD)
+    stage.click("Copy", "main")
+    stage.wait("The body is selected: copy it with Ctrl-C.")
+    assert stage.run("return String(getSelection())").strip() == body
+    stage.scene("message-copied")
+    stage.click("Publish again", "main")
+    stage.wait("Publish a message")
+    given = """const fields = document.querySelector("main form").elements;
+        return ["body", "tags", "keys", "properties", "encoding"].map((each) => fields[each].value)"""
+    assert stage.run(given) == [body, "late", f"twice-{number} two", "colour=red=blue", "text"]
+    stage.click("Publish", "main form")
+    stage.wait("SEND_OK")
+    stage.go("/topics/payments/publish")
+    stage.wait("Publish a message")
+    assert stage.run(given)[0] == ""
+    stage.go(f"/messages?topic=payments&key=lines-{number}")
+    stage.wait("two")
+    stage.click("Publish again", "main")
+    stage.wait("Publish a message")
+    assert stage.run(given)[0::4] == ["b25lDQp0d28=", "base64"]
+
+
 def test_body_that_is_hostile_binary_or_long_costs_no_more(stage):
     stage.go("/messages?topic=orders&key=evil")
     stage.wait("onerror=")
@@ -193,9 +267,11 @@ def test_body_that_is_hostile_binary_or_long_costs_no_more(stage):
     stage.go("/messages?topic=orders&key=binary")
     stage.wait("binary")
     stage.wait("00000000  00 01 02 03")
+    stage.wait("Copy and Publish again are not offered for a binary body.")
     stage.scene("message-binary")
     stage.go("/messages?topic=orders&key=long")
     stage.wait("976.6 KiB, the beginning of it")
+    stage.wait("Copy and Publish again are not offered for a body of which only the beginning is shown.")
     assert len(stage.text("#body")) <= 64 * 1024
     stage.click("Download", "main")
     stage.until(lambda: any("/api/messages/download?" in each for each in stage.requests), "the download")
@@ -219,13 +295,22 @@ def test_one_is_published(stage):
     stage.fill("Properties, one NAME=VALUE per line", "colour=red")
     stage.scene("publish")
     stage.click("Publish", "main form")
-    stage.wait("Publish to payments?", "dialog[open]")
-    stage.scene("publish-confirm", whole=False)
-    stage.click("Publish", "dialog[open]")
     stage.wait("SEND_OK")
     stage.fill("Properties, one NAME=VALUE per line", "nonsense")
     stage.click("Publish", "main form")
     stage.wait("Not done: property")
+
+
+def test_publishing_asks_where_messages_have_another_meaning(stage):
+    for topic, why in (("%25RETRY%25billing", "This is a retry topic"), ("no-such", "the message may create it")):
+        stage.go(f"/topics/{topic}/publish")
+        stage.wait("Publish a message")
+        stage.fill("Body", "x")
+        stage.click("Publish", "main form")
+        stage.wait(why, "dialog[open]")
+        stage.scene(f"publish-confirm-{topic[-7:]}", whole=False)
+        stage.click("Cancel", "dialog[open]")
+        stage.wait("Nothing was sent.")
 
 
 def test_topic_is_made_altered_and_deleted(stage):
@@ -234,21 +319,27 @@ def test_topic_is_made_altered_and_deleted(stage):
     stage.fill("Topic", "made-here", "main form")
     stage.run("document.querySelector('main input[name=topic]').value = 'made-here'")
     stage.click("Create", "main")
-    stage.wait("topic made-here with 8 queues")
+    stage.wait("topic made-here created with 8 queues")
     stage.click("made-here", "main .status")
     stage.wait("Messages stored")
     stage.click("Settings", ".tabs")
     stage.wait("Settings on each broker")
     stage.fill("Permission", "r")
+    stage.fill("Queues", "4")
+    stage.fill("Read queues", "5")
     stage.click("Change", "main")
+    stage.wait("give the queues, or the read and write queues")
+    stage.fill("Read queues", "")
+    stage.click("Change", "main")
+    stage.wait("read and write queues: 4, on all brokers", "dialog[open]")
     stage.click("Change", "dialog[open]")
-    stage.wait("topic made-here changed")
+    stage.wait("topic made-here changed on 1 broker")
     stage.scene("topic-settings")
     stage.click("Delete", "main")
     stage.wait("Delete made-here?", "dialog[open]")
     stage.scene("topic-delete", whole=False)
-    stage.run("const input = document.querySelector('dialog[open] input'); input.value = 'made-here';"
-              "input.dispatchEvent(new Event('input'))")
+    # It has no message and no group: the name need not be typed.
+    assert not stage.run("return document.querySelector('dialog[open] input')")
     stage.click("Delete", "dialog[open]")
     stage.until(lambda: stage.run("return location.pathname") == "/topics" and stage.text(), "the list of topics")
 
@@ -259,6 +350,7 @@ def test_groups_and_one_with_unread_messages(stage):
     stage.scene("groups")
     stage.click("asleep", "main")
     stage.wait("No client is connected, and")
+    stage.wait("stopped", ".tiles")
     stage.scene("group")
     stage.go("/groups/shipping")
     stage.wait("subscribes to")
@@ -266,8 +358,10 @@ def test_groups_and_one_with_unread_messages(stage):
 
 
 def test_offsets_move_only_after_a_dry_run(stage):
-    stage.go("/groups/asleep/seek?topic=orders")
+    stage.go("/groups/asleep/seek")
     stage.wait("Nothing moves before you confirm it")
+    stage.until(lambda: stage.run("return document.querySelector('main input[name=topic]').value") == "orders",
+                "the only topic of the group")
     stage.fill("To", "latest")
     stage.click("Dry run", "main")
     stage.wait("skips")
@@ -306,6 +400,8 @@ def test_dead_letters_are_shown_and_sent_again(stage):
     stage.wait("Send 1 message again?", "dialog[open]")
     stage.click("Send", "dialog[open]")
     stage.wait("1 message sent.")
+    stage.click("Open", "main")
+    stage.wait("Publish again is not offered: it is a dead letter")
     stage.scene("dead-letters")
 
 

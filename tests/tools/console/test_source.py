@@ -2,8 +2,10 @@
 import pytest
 from starlette.testclient import TestClient
 
+from rmqha.acl.common import AclClientRPCHook, SessionCredentials
 from rmqha.common.topics import TopicConfig
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
+from rmqha.tools.connection import Account
 from rmqha.tools.console import source as source_module
 from rmqha.tools.console.access import Access, Role
 from rmqha.tools.console.app import create_app
@@ -11,6 +13,8 @@ from rmqha.tools.console.source import Source, Wanted
 from rmqha.tools.view import questions as questions_module
 from rmqha.tools.view.group_poll import Groups
 from rmqha.tools.view.questions import QuestionError
+from tests.broker.support import ADMIN, acl_broker
+from tests.support.in_process import running_name_server
 from tests.support.wait import wait_until
 
 pytest.importorskip("starlette", reason="the extra `console` is not installed")
@@ -28,6 +32,21 @@ def source(orders):
 @pytest.fixture(scope="module")
 def client(source):
     return TestClient(create_app(source, Access(TOKEN, False, Role.ADMINISTER)), "http://127.0.0.1:8088")
+
+
+def test_account_that_all_brokers_have_is_a_conflict(tmp_path):
+    pytest.importorskip("yaml")
+    hook = AclClientRPCHook(SessionCredentials(*ADMIN))
+    with (running_name_server(tmp_path) as namesrv, acl_broker(tmp_path / "home", namesrvAddr=namesrv),
+          Source(Wanted(namesrv, interval_s=1.0, timeout_s=6.0, account=Account(hook))) as opened):
+        client = TestClient(create_app(opened, Access(TOKEN, False, Role.ADMINISTER)), "http://127.0.0.1:8088")
+        account = {"access_key": "newcomer", "secret_key": "newSecret"}
+        wait_until(lambda: client.get("/api/accounts").status_code == 200, what="the accounts")
+        post(client, "/api/accounts", **account)
+        again = client.post("/api/accounts", headers=WRITE, json={**account, "secret_key": "otherSecret"})
+        assert again.status_code == 409
+        assert again.json()["error"] == (
+            "the account newcomer exists already: change it with `rmqha acl user alter`")
 
 
 def topics_of(client) -> set[str]:

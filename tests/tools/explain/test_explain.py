@@ -227,6 +227,13 @@ def test_the_command_prints_meaning_advice_and_page():
     assert "docs/how-to/troubleshooting.md#disk" in result.output and "fileReservedTime" in result.output
 
 
+@pytest.mark.parametrize("text", [
+    "No acl config for billing", "the broker 127.0.0.1:1 refused the request, no permission: x"])
+def test_advice_about_accounts_names_a_context_before_the_file_of_mqadmin(text):
+    told = " ".join(CliRunner().invoke(rmqha, ["explain", text]).output.split())
+    assert "for rmqha: `rmqha context add NAME -n ... --access-key KEY`; for mqadmin: conf/tools.yml" in told
+
+
 def test_the_command_reads_a_log_from_the_standard_input():
     log = "\n".join([DISK_FULL, DISK_FULL, "2026-01-01 12:00:00 ERROR t - zebras \x1b[31m"]).encode()
     result = run("-", stdin=log)

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from rmqha.acl.common import AclClientRPCHook, SessionCredentials
 from rmqha.client.consumer.listeners import MessageSelector
 from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
@@ -21,6 +22,7 @@ from rmqha.common.message.message import Message
 from rmqha.tools import drill, quickstart
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.drill import Drill, Sent, write_conf
+from rmqha.tools.errors import one_line
 from rmqha.tools.local_cluster.layout import ClusterError, free_port_block, load, ports_needed
 from rmqha.tools.local_cluster.processes import find
 from rmqha.tools.local_cluster.start import LocalCluster
@@ -327,3 +329,44 @@ def test_cluster_that_does_not_start_is_reported(monkeypatch):
     monkeypatch.setattr(drill, "failover", fail)
     result = CliRunner().invoke(drill_rmqha, ["drill", "failover"])
     assert result.exit_code == 1 and "ended with exit code 2" in result.stderr and "--keep" in result.stderr
+
+
+# Access control: a broker that refuses to tell its state has answered, and an admin's account of the folder asks it.
+
+ADMIN = "accounts:\n- accessKey: ops-admin\n  secretKey: a-secret-of-its-own\n  admin: true\n"
+WHITE = "globalWhiteRemoteAddresses:\n- 127.0.0.1\n"
+
+
+@pytest.mark.parametrize("accounts", [
+    "accounts:\n- accessKey: shop-service\n  secretKey: another-secret\n", ADMIN, ADMIN + WHITE],
+    ids=["no admin", "an admin", "slaves on the white list"])
+def test_cluster_with_access_control_comes_up(home, accounts):
+    pytest.importorskip("yaml", reason="needs PyYAML, the extra acl")
+    rmqha(home, "up", *SHAPE)
+    rmqha(home, "down")
+    folder = home / "rmqha" / "default"
+    for name in NAMES[1:]:
+        with open(folder / "conf" / f"{name}.properties", "a") as file:
+            file.write("aclEnable=true\n")
+    (folder / "conf" / "plain_acl.yml").write_text(accounts)
+    printed = rmqha(home, "up", "--wait", "--timeout", 60, "--print-env").stdout
+    assert {node["state"] for node in nodes(home).values()} == {"running"}
+    address = printed.splitlines()[0].removeprefix("export NAMESRV_ADDR=")
+    with DefaultMQProducer("group", address) as producer:
+        if WHITE in accounts:
+            assert producer.send(Message("T", b"x"), 10_000).send_status is SendStatus.SEND_OK
+            slave = folder / "store" / "broker-a-s" / "config" / "topics.json"
+            wait_until(lambda: slave.exists() and '"T"' in slave.read_text(), 120_000, "the slave has the topic, too")
+        else:
+            with pytest.raises(CLIENT_ERRORS) as refused:
+                producer.send(Message("T", b"x"), 10_000)
+            assert "No accessKey is configured" in one_line(refused.value)
+            checked = rmqha(home, "check", "server", "-b", nodes(home)["broker-a"]["address"]).stdout
+            assert checked.startswith("SERVER OK") and "answers, but refuses the request (access control)" in checked
+    signed = AclClientRPCHook(SessionCredentials("ops-admin", "a-secret-of-its-own"))
+    if ADMIN in accounts:
+        with DefaultMQProducer("group", address, signed) as producer:
+            assert producer.send(Message("T", b"x"), 10_000).send_status is SendStatus.SEND_OK
+        # With the account it is known that the slave is not connected, not only that it answers.
+        os.kill(nodes(home)["broker-a"]["pid"], signal.SIGKILL)
+        wait_until(lambda: nodes(home, code=1)["broker-a-s"]["state"] == "not connected", 120_000, "its master is gone")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.texts import Secret
 from rmqha.store.message_store_config import BrokerRole
+from rmqha.tools import connection
 from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.manage.accounts import (
     PERMISSIONS,
@@ -74,9 +75,11 @@ class Brokers:
         return next((each for each in self.file(name)["accounts"] if each["accessKey"] == key), None)
 
     def run(self, *words: str, code: int = 0, says: str | None = None, **env: str) -> str:
-        """Return the output of `rmqha acl WORDS`, as the admin."""
-        result = CliRunner().invoke(rmqha, ["acl", *words], input=says, env={
-            "NAMESRV_ADDR": self.namesrv, "ROCKETMQ_HOME": str(self.folder), **env})
+        """Return the output of `rmqha acl WORDS`, as the admin; `says` is typed on a terminal."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(connection, "can_ask", lambda: says is not None)
+            result = CliRunner().invoke(rmqha, ["acl", *words], input=says, env={
+                "NAMESRV_ADDR": self.namesrv, "ROCKETMQ_HOME": str(self.folder), **env})
         assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
         return result.output
 
@@ -226,10 +229,11 @@ def test_list_and_describe(brokers):
     assert [each["files"][0]["path"] for each in told["brokers"]] == [
         str(brokers.folder / name / "conf" / "plain_acl.yml") for name in ("master", "slave")]
     text = brokers.run("user", "list")
-    assert "aliceKey         orders=PUB others=DENY  others=SUB   all" in text
+    assert "aliceKey         orders=PUB others=DENY  others=SUB  all" in text
+    assert "adminKey  yes    all                     all         all" in text
     text = brokers.run("user", "describe", "aliceKey")
     assert "whiteRemoteAddress  10.1.2.*" in text and "brokers             broker-a 0, broker-a 1" in text
-    assert "no broker has the account 'nobody'" in brokers.run("user", "describe", "nobody", code=1)
+    assert "no broker has the account 'nobody'" in brokers.run("user", "describe", "nobody", code=2)
     for words in (("user", "list"), ("user", "describe", "aliceKey")):
         for output in ("table", "json", "yaml"):
             assert "Secret" not in brokers.run(*words, "-o", output)
@@ -245,6 +249,21 @@ def test_differences_between_brokers_are_shown(brokers):
         "whiteRemoteAddress", "defaultGroupPerm", "topicPerms"]
     text = brokers.run("user", "describe", "aliceKey")
     assert text.count("accessKey           aliceKey") == 2
+
+
+def test_unsigned_request_while_a_context_with_an_account_is_current_names_it(brokers, tmp_path):
+    empty = {"ROCKETMQ_HOME": str(tmp_path), "RMQHA_CONTEXTS_FILE": str(tmp_path / "contexts.json"), "S": ADMIN_SECRET}
+    note = "; a current context is not used while -n or NAMESRV_ADDR is given: use --context prod instead\n"
+    assert "a current context" not in brokers.run("user", "list", code=2, **empty)
+    for words in (["--access-key", "adminKey", "--secret-key-env", "S"], ["--use"]):
+        name = "prod" if "--use" not in words else "anonymous"
+        made = CliRunner().invoke(rmqha, ["context", "add", name, "-n", brokers.namesrv, *words], env=empty)
+        assert made.exit_code == 0, made.output
+        if name == "prod":
+            assert brokers.run("user", "list", code=2, **empty).endswith(note)
+            assert brokers.run("user", "list", "-n", brokers.namesrv, code=2, **empty).endswith(note)
+            assert "adminKey" in brokers.run("user", "list", RMQHA_CONTEXT="prod", **empty)
+    assert "a current context" not in brokers.run("user", "list", code=2, **empty)
 
 
 def test_without_an_admins_account_everything_is_refused(brokers, tmp_path):
@@ -270,8 +289,8 @@ def test_create_on_all_brokers(brokers):
             "defaultGroupPerm": "DENY", "topicPerms": ["orders=PUB|SUB", "audit=SUB"], "groupPerms": ["billing=SUB"]}
     assert brokers.may_send("orders-service", NEW_SECRET, "orders")
     assert not brokers.may_send("orders-service", NEW_SECRET, "audit")
-    text = brokers.run("user", "create", "orders-service", "--secret-env", "S", code=1, S=NEW_SECRET)
-    assert text.count("exists already") == 2
+    text = brokers.run("user", "create", "orders-service", "--secret-env", "S", code=2, S=NEW_SECRET)
+    assert text.count("exists already") == 1
     brokers.run("user", "create", "orders-service", "--secret-env", "S", "--overwrite", "--topic", "audit=PUB",
                 "--group", "x=SUB", "--admin", S=NEW_SECRET)
     made = brokers.account("master", "orders-service")
@@ -279,6 +298,8 @@ def test_create_on_all_brokers(brokers):
 
 
 def test_secret_is_generated_or_asked_for(brokers):
+    text = brokers.run("user", "create", "asked-service", code=2)
+    assert text == "Error: no terminal to ask for the secret key on: give --secret-env or --generate\n"
     text = brokers.run("user", "create", "made-service", "--generate", "--topic", "orders=PUB")
     secret = GENERATED.search(text)[1]
     assert brokers.account("slave", "made-service")["secretKey"] == secret
@@ -318,7 +339,7 @@ def test_alter_changes_only_what_is_named(brokers):
     made = brokers.account("slave", "aliceKey")
     assert made["topicPerms"] == ["refunds=PUB|SUB"] and made["admin"] is True and not made["whiteRemoteAddress"]
     assert made["defaultTopicPerm"] == "SUB" and made["secretKey"] == ALICE_SECRET
-    text = brokers.run("user", "alter", "aliceKey", "--remove-topic", "refunds", "--secret-env", "S", code=1,
+    text = brokers.run("user", "alter", "aliceKey", "--remove-topic", "refunds", "--secret-env", "S", code=2,
                        S=ALICE_SECRET)
     assert "no request can remove all entries of topicPerms" in text
 
@@ -342,7 +363,7 @@ def test_secret_cannot_be_compared_from_a_white_address(brokers):
 
 def test_alter_needs_something_to_change_and_an_account(brokers):
     assert "nothing to change" in brokers.run("user", "alter", "aliceKey", code=2)
-    assert "no broker has the account" in brokers.run("user", "alter", "nobody", "--admin", code=1)
+    assert "no broker has the account" in brokers.run("user", "alter", "nobody", "--admin", code=2)
 
 
 def test_account_that_one_broker_lacks_is_a_partial_failure(brokers):
@@ -350,13 +371,16 @@ def test_account_that_one_broker_lacks_is_a_partial_failure(brokers):
     text = brokers.run("user", "alter", "aliceKey", "--topic", "a=PUB", "--secret-env", "S", code=1, S=ALICE_SECRET)
     assert "changed aliceKey on broker-a 0" in text and "the account aliceKey does not exist: create it there" in text
     assert "1 broker of 2 failed" in text
+    text = brokers.run("user", "create", "aliceKey", "--generate", code=1)
+    assert "created aliceKey on broker-a 1" in text and "exists already" in text
 
 
 def test_delete(brokers):
-    assert "give --yes" in brokers.run("user", "delete", "aliceKey", code=2)
+    assert brokers.run("user", "delete", "aliceKey", code=2) == (
+        "Error: Delete the account aliceKey? No terminal to ask on: give --yes\n")
     assert brokers.run("user", "delete", "--yes", "aliceKey") == "deleted aliceKey on broker-a 0, broker-a 1\n"
     assert brokers.account("slave", "aliceKey") is None and not brokers.may_send("aliceKey", ALICE_SECRET, "orders")
-    assert "no broker has the account 'aliceKey'" in brokers.run("user", "delete", "--yes", "aliceKey", code=1)
+    assert "no broker has the account 'aliceKey'" in brokers.run("user", "delete", "--yes", "aliceKey", code=2)
 
 
 def test_broker_without_access_control_is_a_partial_failure(brokers):
@@ -366,6 +390,19 @@ def test_broker_without_access_control_is_a_partial_failure(brokers):
     assert "broker-a 1  off" in brokers.run("user", "list")
     told = brokers.json("check", "orders-service", "--topic", "x", "pub", code=1)
     assert [each["verdict"] for each in told["brokers"]] == ["denied", "allowed"]
+
+
+def test_what_to_do_where_access_control_is_off(brokers):
+    advice = "set aclEnable=true in the brokers' files, write conf/plain_acl.yml, and restart them"
+    for broker in (brokers.master, brokers.slave):
+        broker.controller.broker_config.aclEnable = False
+    for words in (("user", "create", "orders-service", "--generate"), ("white-list", "set", "--yes", "10.1.2.3")):
+        text = brokers.run(*words, code=2)
+        assert text.count("access control is off there (aclEnable=false)") == 2
+        assert text.endswith(f"Error: 2 brokers of 2 failed: {advice}\n")
+    assert f"(aclEnable=false): {advice}" in brokers.run("user", "describe", "aliceKey", code=2)
+    brokers.master.controller.broker_config.aclEnable = True
+    assert f"1 broker of 2 failed: {advice}" in brokers.run("user", "create", "orders-service", "--generate", code=1)
 
 
 # ---- addresses without an account
@@ -381,12 +418,14 @@ def test_white_list(brokers):
     assert "broker-a 0  none" in brokers.run("white-list", "get")
     with SignedClient(brokers.master.address, None) as client:
         assert "AclException" in client.request(26).remark
-    text = brokers.run("white-list", "set", "--yes", "--path", "/etc/none.yml", "10.1.2.3", code=1)
+    text = brokers.run("white-list", "set", "--yes", "--path", "/etc/none.yml", "10.1.2.3", code=2)
     assert "has been updated failed" in text
     for words, error in ((["10.1"], "not a valid address pattern"), (["10.1.2.{3,4}"], "has a comma"),
                          ([], "give addresses, or --none"), (["--none", "10.1.2.3"], "give addresses, or --none")):
         assert error in brokers.run("white-list", "set", "--yes", *words, code=2)
-    assert "give --yes" in brokers.run("white-list", "set", "10.1.2.3", code=2)
+    text = brokers.run("white-list", "set", "10.1.2.3", code=2)
+    assert "none    10.1.2.3" in text and text.endswith("No terminal to ask on: give --yes\n")
+    assert "none    10.1.2.3" in brokers.run("white-list", "set", "10.1.2.3", "-o", "json", code=2)
 
 
 # ---- hostile and older brokers
@@ -427,12 +466,12 @@ def test_secret_in_a_brokers_error_is_hidden(brokers):
     made = {**CONFIG, **VERSIONS, request_code.GET_BROKER_CLUSTER_ACL_CONFIG: listed,
             request_code.UPDATE_AND_CREATE_ACL_CONFIG: echo}
     with fake_broker(brokers.namesrv, made):
-        text = brokers.run("user", "create", "orders-service", "-b", "broker-x", "--secret-env", "S", code=1,
+        text = brokers.run("user", "create", "orders-service", "-b", "broker-x", "--secret-env", "S", code=2,
                            S=NEW_SECRET)
         assert "bad secretKey=*** here" in text
         made[request_code.UPDATE_AND_CREATE_ACL_CONFIG] = answer()
     with fake_broker(brokers.namesrv, made):
-        text = brokers.run("user", "create", "orders-service", "-b", "broker-x", "--generate", code=1)
+        text = brokers.run("user", "create", "orders-service", "-b", "broker-x", "--generate", code=2)
         assert "reported success, but does not have the account" in text and "shown only now" not in text
 
 
@@ -446,7 +485,7 @@ def test_broker_that_does_not_list_its_accounts(brokers):
         of_it = ("-b", "broker-x")
         assert "created" in brokers.run("user", "create", "orders-service", *of_it, "--generate")
         assert "deleted" in brokers.run("user", "delete", "--yes", "orders-service", *of_it)
-        text = brokers.run("user", "alter", "aliceKey", *of_it, "--admin", "--generate", code=1)
+        text = brokers.run("user", "alter", "aliceKey", *of_it, "--admin", "--generate", code=2)
         assert "create the account with all its permissions and --overwrite" in text
         assert "give its account files with --file" in brokers.run("check", "aliceKey", "--topic", "a", "pub", *of_it,
                                                                    code=2)
@@ -523,7 +562,7 @@ def test_accounts_of_a_rocketmq_broker(nodes, tmp_path, brokers):
     def account(key: str) -> dict | None:
         accounts = yaml.safe_load((home / "conf" / "plain_acl.yml").read_text())["accounts"]
         return next((each for each in accounts if each["accessKey"] == key), None)
-    assert "aliceKey         orders=PUB others=DENY  others=SUB   all" in run("user", "list")
+    assert "aliceKey         orders=PUB others=DENY  others=SUB  all" in run("user", "list")
     run("user", "create", "orders-service", "--secret-env", "S", "--topic", "orders=PUB|SUB", S=NEW_SECRET)
     assert account("orders-service")["topicPerms"] == ["orders=PUB|SUB"]
     run("user", "alter", "aliceKey", "--topic", "refunds=SUB")

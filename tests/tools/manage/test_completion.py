@@ -111,7 +111,7 @@ def test_server_that_never_answers_is_given_up(monkeypatch):
 def test_slow_secret_of_a_context_is_given_up(monkeypatch, tmp_path):
     monkeypatch.setattr(completion, "LIMIT_S", 0.1)
     env = {"RMQHA_CONTEXTS_FILE": str(tmp_path / "contexts.json")}
-    assert CliRunner().invoke(rmqha, ["context", "add", "slow", "-n", "127.0.0.1:1", "--access-key", "ops",
+    assert CliRunner().invoke(rmqha, ["context", "add", "slow", "-n", "127.0.0.1:1", "--access-key", "ops-admin",
                                       "--secret-key-command", "sleep 1"], env=env).exit_code == 0
     assert completed("rmqha topic describe ord", env) == []
 

@@ -412,8 +412,8 @@ def test_marks_stop_before_the_first_failure():
     stored = []
 
     class Admin:
-        def asked(self, _whom, _ask, *arguments):
-            stored.append((arguments[1], arguments[2].queueId, arguments[3]))
+        def ask_broker(self, _address, _ask, group, queue, offset):
+            stored.append((group, queue.queueId, offset))
 
         update_consume_offset = None
     reading = type("Reading", (), {"topic": "%DLQ%g", "queues": []})()

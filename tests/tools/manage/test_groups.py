@@ -18,9 +18,10 @@ from rmqha.client.consumer.listeners import ConsumeConcurrentlyStatus
 from rmqha.common.message.message import MessageQueue
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.protocol.client_bodies import Connection, ConsumerConnection, ConsumerRunningInfo, QueueTimeSpan
-from rmqha.common.subscriptions import ConsumeType, MessageModel, build_subscription_data
+from rmqha.common.subscriptions import ConsumeFromWhere, ConsumeType, MessageModel, build_subscription_data
 from rmqha.common.topics import SubscriptionGroupConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.tools import terminal
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, NoAnswerError, RefusedError
 from rmqha.tools.manage import group_command, group_seek, groups
 from rmqha.tools.manage.group_detail import describe_group, subscriptions_that_differ
@@ -365,7 +366,7 @@ def test_deletion_asks_spares_running_groups_and_takes_offsets_and_topics(two, m
         assert refused.exit_code == 2 and "has 1 member" in refused.output and None not in two.config("doomed")
     refused = two.run("group", "delete", "doomed")
     assert refused.exit_code == 2 and "give --yes" in refused.output
-    monkeypatch.setattr(group_command, "on_terminal", lambda: True)
+    monkeypatch.setattr(terminal, "on_terminal", lambda: True)
     kept = two.run("group", "delete", "doomed", "--topics", stdin="n\n")
     assert kept.exit_code == 1 and "on 2 masters, with its retry topic, 4 dead letters?" in kept.output
     assert None not in two.config("doomed")
@@ -376,6 +377,22 @@ def test_deletion_asks_spares_running_groups_and_takes_offsets_and_topics(two, m
     two.ok("group", "create", "doomed")
     assert "offsets" in two.ok("group", "delete", "doomed", "--offsets", "--yes")
     assert two.committed("doomed", "doomed") == [-1] * 4
+
+
+def test_several_groups_are_deleted_after_one_question(two, monkeypatch):
+    for name in ("first", "second"):
+        two.ok("group", "create", name)
+    asked = two.run("group", "delete", "first", "zzz", "second", "--offsets")
+    assert asked.exit_code == 2 and asked.output.startswith("zzz: no group 'zzz'")
+    assert asked.output.endswith("Error: Delete 2 groups: first on 2 masters, with its offsets; second on 2 masters, "
+                                 "with its offsets? No terminal to ask on: give --yes\n")
+    monkeypatch.setattr(terminal, "on_terminal", lambda: True)
+    told = two.run("group", "rm", "first", "zzz", "second", stdin="y\n")
+    assert told.exit_code == 1 and "Error: 1 group of 3 failed" in told.stderr
+    assert [line for line in told.stdout.splitlines() if line.startswith("group")] == ["group first", "group second"]
+    assert two.config("first") == two.config("second") == [None, None]
+    gone = two.run("group", "delete", "first", "second", "--yes", "-o", "json")
+    assert gone.exit_code == 2 and [each["name"] for each in json.loads(gone.stdout)] == ["first", "second"]
 
 
 # Lists and details.
@@ -400,6 +417,35 @@ def test_list_shows_state_members_and_unread_messages(two):
     names = [each["name"] for each in two.json("group", "list")]
     assert "TOOLS_CONSUMER" not in names and names == sorted(names)
     assert "TOOLS_CONSUMER" in [each["name"] for each in two.json("group", "list", "--all")]
+
+
+def test_list_counts_what_a_member_has_not_stored_an_offset_for(two, monkeypatch):
+    two.ok("group", "create", "blocked")
+    two.send("blocked", 1)
+    with Consumer(two, "blocked", "blocked", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET) as consumer:
+        consumer.gate.clear()
+        wait_until(lambda: two.json("group", "list", "blocked")[0]["members"] == 1, 60_000)
+        row, detail = two.json("group", "list", "blocked")[0], two.json("group", "describe", "blocked")
+        assert two.committed("blocked", "blocked") == [-1] * 4
+        assert (row["unread"], row["oldest_unread_exact"]) == (detail["unread"], True) == (4, True)
+        assert 0 < row["oldest_unread_ms"] <= detail["oldest_unread_ms"]
+        monkeypatch.setattr(groups, "_MAX_UNSTORED", 0)
+        row = two.json("group", "list", "blocked")[0]
+        assert (row["unread"], row["oldest_unread_ms"], row["oldest_unread_exact"]) == (None, None, False)
+        assert two.ok("group", "list", "blocked").splitlines()[-1].split()[-4:] == ["?", "0", "0", "?"]
+
+
+def test_unread_messages_of_a_broadcasting_group_are_unknown(two):
+    two.send("broadcast", 1)
+    with Consumer(two, "broadcast", "broadcast", message_model=MessageModel.BROADCASTING):
+        wait_until(lambda: two.json("group", "list", "broadcast")[0]["members"] == 1, 60_000)
+        row = two.json("group", "list", "broadcast")[0]
+        detail, text = two.json("group", "describe", "broadcast"), two.ok("group", "describe", "broadcast")
+    assert (row["model"], row["unread"], row["oldest_unread_ms"]) == ("BROADCASTING", None, None)
+    assert (detail["unread"], detail["oldest_unread_ms"], detail["oldest_unread_at"]) == (None, None, "")
+    assert {(each["unread"], each["oldest_unread_ms"]) for each in detail["queues"]} == {(None, None)}
+    assert "\nunread         ?\n" in text and "\noldest unread  unknown\n" in text
+    assert {tuple(line.split()[4:6]) for line in text.splitlines() if line.startswith("broadcast ")} == {("?", "-")}
 
 
 def test_thousands_of_groups_take_a_bounded_number_of_requests(two, monkeypatch):
@@ -497,12 +543,16 @@ def test_plan_changes_nothing_and_a_seek_needs_an_answer(two, monkeypatch):
     before = two.committed("asked", "asked")
     plan = two.json("group", "seek", "asked", "-t", "asked", "--to", "latest", "--dry-run")
     assert plan["online"] is False and [(each["committed"], each["target"], each["change"])
-                                        for each in plan["plan"]] == [(0, 20, 20)] * 4
-    text = two.ok("group", "seek", "asked", "-t", "asked", "--to", "latest", "--dry-run")
-    assert "20 skipped" in text and "4 queues: 80 skipped, 0 read again; no member reads them" in text
-    refused = two.run("group", "seek", "asked", "-t", "asked", "--to", "latest")
-    assert refused.exit_code == 2 and "give --yes" in refused.output
-    monkeypatch.setattr(group_command, "on_terminal", lambda: True)
+                                        for each in plan["plan"]] == [(None, 20, None)] * 4
+    told = two.run("group", "seek", "asked", "-t", "asked", "--to", "latest", "--dry-run")
+    assert told.exit_code == 0 and told.stderr == "note: asked has no offsets for asked\n"
+    assert [line.split()[2] for line in told.stdout.splitlines()[2:6]] == ["-"] * 4
+    assert "no offset yet" in told.stdout and "4 queues: 0 skipped, 0 read again; no member reads them" in told.stdout
+    for output in ("table", "json"):
+        refused = two.run("group", "seek", "asked", "-t", "asked", "--to", "latest", "-o", output)
+        assert refused.exit_code == 2 and "no member reads them" in refused.output
+        assert refused.output.endswith("Error: Move group asked? No terminal to ask on: give --yes\n")
+    monkeypatch.setattr(terminal, "on_terminal", lambda: True)
     refused = two.run("group", "seek", "asked", "-t", "asked", "--to", "latest", stdin="n\n")
     assert refused.exit_code == 1 and "Move group asked?" in refused.output
     assert two.committed("asked", "asked") == before == [-1] * 4
@@ -512,11 +562,13 @@ def test_plan_changes_nothing_and_a_seek_needs_an_answer(two, monkeypatch):
 
 def test_stopped_group_goes_to_each_kind_of_target_and_reads_exactly_what_is_left(two):
     between = prepared(two, "moved")
-    for target, offset in (("latest", 20), ("earliest", 0), (between, 10), (2 * 10**12, 20)):
+    for target, offset in (("latest", 20), ("earliest", 0), ("end", 20), ("start", 0), (between, 10), (2 * 10**12, 20)):
         two.ok("group", "seek", "moved", "-t", "moved", "--to", target, "--yes")
         # the broker may find the last message before that time instead of the first one after it
         assert set(two.committed("moved", "moved")) <= ({9, 10} if offset == 10 else {offset})
     two.ok("group", "seek", "moved", "-t", "moved", "--to", "latest", "--yes")
+    back = two.run("group", "seek", "moved", "-t", "moved", "--to", "earliest", "--dry-run")
+    assert "4 queues: 0 skipped, 80 read again" in back.stdout and back.stderr == ""
     done = two.json("group", "seek", "moved", "-t", "moved", "--to", "12", "--queue", "broker-b:1", "--yes")
     assert [(each["broker"], each["queue_id"], each["seen"], each["change"], each["done"])
             for each in done["queues"]] == [("broker-b", 1, 12, -8, True)]
@@ -545,8 +597,39 @@ def test_all_topics_of_a_group_move_but_not_its_retries(two):
     assert two.committed("wide", "%RETRY%wide") == [0] * 4
 
 
+def test_stopped_group_takes_the_offsets_of_another_group(two):
+    prepared(two, "leader", 8)
+    two.ok("group", "create", "follower")
+    two.ok("group", "seek", "leader", "-t", "leader", "--to", "earliest", "--yes")
+    two.ok("group", "seek", "leader", "-t", "leader", "--to", "5", "--queue", "broker-a:1", "--yes")
+    for broker in two.brokers:  # as if the broker had deleted all before, or the queue had been cut
+        broker.controller.consumer_offset_manager.commit_offset("t", "leader", "leader", 0, 99)
+    seek_words = ("group", "seek", "follower", "--to-group", "leader")
+    told = two.run(*seek_words, "-t", "leader", "--dry-run")
+    assert told.exit_code == 0 and "note: follower has no offsets for leader" in told.stderr
+    assert two.committed("follower", "leader") == [-1] * 4
+    assert two.ok(*seek_words, "-t", "leader", "--yes").count("done") == 4
+    assert two.committed("follower", "leader") == [8, 5, 8, 0]
+    two.ok("group", "seek", "leader", "-t", "leader", "--to", "2", "--queue", "broker-b:1", "--yes")
+    del two.brokers[0].controller.consumer_offset_manager.offset_table["leader@leader"]
+    done = two.json(*seek_words, "--all-topics", "--yes")["queues"]
+    assert {(each["broker"], each["queue_id"], each["target"]) for each in done} >= {("broker-b", 1, 2)}
+    assert {each["broker"] for each in done} == {"broker-b"} and two.committed("follower", "leader") == [8, 5, 8, 2]
+    with Consumer(two, "follower", "leader"):
+        wait_until(lambda: groups_of_members(two, "follower") == 1, 60_000)
+        running = two.run(*seek_words, "-t", "leader", "--yes")
+    assert running.exit_code == 2 and "RocketMQ can only move all queues of a topic" in running.output
+
+
 @pytest.mark.parametrize(("arguments", "says"), [
     (["--to", "latest"], "give a topic with -t, or --all-topics"),
+    (["-t", "T"], "give --to or --to-group"),
+    (["-t", "T", "--to", "latest", "--to-group", "other"], "give --to or --to-group"),
+    (["-t", "T", "--to-group", "wrong"], "--to-group: give another group"),
+    (["-t", "wrong", "--to-group", "wrong-one"], "no group 'wrong-one' in this cluster; did you mean wrong?"),
+    (["-t", "wrong", "--to-group", "idle"], "group 'idle' has no offsets for wrong"),
+    (["--all-topics", "--to-group", "idle"], "group 'idle' has no offsets of any topic"),
+    (["--to", "latest", "-t", "wrng"], "no topic 'wrng' in this cluster; did you mean wrong?"),
     (["--to", "latest", "-t", "T", "--all-topics"], "give a topic with -t, or --all-topics"),
     (["--to", "5", "-t", "T"], "5 is an offset: name its queue"),
     (["--to", "5", "-t", "T", "--queue", "broker-a"], "'broker-a' is not a queue"),
@@ -560,6 +643,7 @@ def test_all_topics_of_a_group_move_but_not_its_retries(two):
 def test_wrong_seeks_are_refused(two, arguments, says):
     if two.config("wrong") == [None, None]:
         prepared(two, "wrong", 2)
+        two.ok("group", "create", "idle")
     result = two.run("group", "seek", "wrong", *arguments, "--yes")
     assert result.exit_code == 2 and says in result.output
     assert two.committed("wrong", "wrong") == [-1] * 4
@@ -698,7 +782,7 @@ def test_silent_master_is_named_and_the_others_are_done(tmp_path):
         address = cluster.brokers[1].address
         seek_words = ("seek", "partly", "-t", "partly", "--to", "latest")
         for words, done in ((("pause", "partly"), "consumeEnable: true -> false"), (("list",), "partly"),
-                            (("describe", "partly"), "partly"), ((*seek_words, "--dry-run"), "4 skipped"),
+                            (("describe", "partly"), "partly"), ((*seek_words, "--dry-run"), "no offset yet"),
                             ((*seek_words, "--yes"), "done"), (("delete", "partly", "--yes"), "group")):
             result = cluster.run("group", *words)
             assert result.exit_code == 1, (words, result.output)
@@ -875,10 +959,14 @@ def test_member_in_java_goes_back_pauses_and_skips(namesrv_kind, broker_kind, re
     assert all(one.ok for one in java_driver.produce(cluster.namesrv, load.part(0, 200)))
     job.wait_progress(200)
     wait_until(lambda: sum(committed for committed, _end in cluster.ends("billing").values()) == 200, 60_000)
-    detail = cluster.json("group", "describe", "billing")
+
+    def owned():
+        found = cluster.json("group", "describe", "billing")
+        return found if {len(each["members"]) for each in found["queues"]} == {1} else None
+    detail = wait_until(owned, 60_000, "the member has all queues, also the retry topic's")
     assert [(each["language"], each["version"][:5], each["error"]) for each in detail["members"]] == [
         ("JAVA", "V4_9_", "")]
-    assert {len(each["members"]) for each in detail["queues"]} == {1} and detail["warnings"] == []
+    assert detail["warnings"] == []
     # all of it again: the member stores the new offsets after 10 s
     text = cluster.ok("group", "seek", "billing", "-t", "Orders", "--to", "earliest", "--yes")
     assert text.count("done") == QUEUES and "200 read again" in text
@@ -906,8 +994,11 @@ def test_stopped_group_and_member_in_python_at_a_broker_in_java(real, java_drive
     load = Workload("Orders", 100, small_sizes(100, seed=6))
     cluster.ok("group", "create", "audit")
     assert all(one.ok for one in java_driver.produce(cluster.namesrv, load))
-    wait_until(lambda: "100 skipped" in cluster.ok("group", "seek", "audit", "-t", "Orders", "--to", "latest",
-                                                   "--dry-run"), 60_000)
+    seek_words = ("group", "seek", "audit", "-t", "Orders", "--to", "latest", "--dry-run")
+    plan = wait_until(lambda: (found := cluster.json(*seek_words)["plan"]) and sum(
+        each["max"] for each in found) == 100 and found, 60_000)
+    assert {each["committed"] for each in plan} == {None}
+    assert "note: audit has no offsets for Orders" in cluster.run(*seek_words).stderr
     cluster.ok("group", "seek", "audit", "-t", "Orders", "--to", "latest", "--yes")
     cluster.ok("group", "seek", "audit", "-t", "Orders", "--to", "30", "--queue", "broker-a:1", "--yes")
     places = cluster.ends("audit")

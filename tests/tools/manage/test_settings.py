@@ -332,14 +332,17 @@ def test_set_of_one_replica_only(brokers):
 
 @pytest.mark.parametrize("said, code, value", [("n\n", 1, "true"), ("y\n", 0, "false")])
 def test_set_asks_on_a_terminal(brokers, monkeypatch, said, code, value):
-    monkeypatch.setattr("rmqha.tools.manage.cluster_command.on_terminal", lambda: True)
+    monkeypatch.setattr("rmqha.tools.terminal.on_terminal", lambda: True)
     text = brokers.run("config", "set", "-b", "broker-b", "traceOn=false", code=code, input=said)
     assert "Change 1 key at 1 broker?" in text
     assert brokers.json("config", "get", "traceOn")["values"]["traceOn"]["broker-b 0"] == value
 
 
 def test_set_without_a_terminal_needs_yes(brokers):
-    assert "give --yes" in brokers.run("config", "set", "traceOn=false", code=2)
+    for output in ("table", "json"):
+        text = brokers.run("config", "set", "traceOn=false", "-o", output, code=2)
+        assert "broker-b 0  traceOn  true    false" in text
+        assert text.endswith("Error: Change 1 key at 3 brokers? No terminal to ask on: give --yes\n")
     assert "nothing to change" in brokers.run("config", "set", "traceOn=true")
 
 
@@ -492,9 +495,9 @@ def test_hostile_texts_are_escaped_and_secrets_hidden(brokers):
 def test_broker_that_only_claims_success_is_found(brokers):
     made = {CONFIG: answer(body=b"fileReservedTime=72\n"), request_code.UPDATE_BROKER_CONFIG: answer()}
     with fake_broker(brokers.namesrv, made):
-        text = brokers.run("config", "set", "--yes", "-b", "broker-x", "fileReservedTime=48", code=1)
+        text = brokers.run("config", "set", "--yes", "-b", "broker-x", "fileReservedTime=48", code=2)
         assert "the broker reported success, but fileReservedTime is 72" in text
-        text = brokers.run("config", "set", "--yes", "-b", "broker-x", "traceOn=false", code=1)
+        text = brokers.run("config", "set", "--yes", "-b", "broker-x", "traceOn=false", code=2)
         assert "this broker does not know traceOn" in text
 
 
@@ -502,7 +505,7 @@ def test_refusal_of_a_broker_is_shown(brokers):
     made = {CONFIG: answer(body=b"traceOn=true\n"), request_code.UPDATE_BROKER_CONFIG: answer(
         code=16, remark="Can not update config in black list.")}
     with fake_broker(brokers.namesrv, made):
-        assert "black list" in brokers.run("config", "set", "--yes", "-b", "broker-x", "traceOn=false", code=1)
+        assert "black list" in brokers.run("config", "set", "--yes", "-b", "broker-x", "traceOn=false", code=2)
 
 
 # ---- processes

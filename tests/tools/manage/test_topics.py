@@ -1,5 +1,6 @@
 """`rmqha topic` on two masters, on masters that are gone, on RocketMQ, and with malformed answers."""
 import json
+import re
 from contextlib import ExitStack
 
 import pytest
@@ -11,9 +12,10 @@ from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.protocol import request_code
 from rmqha.common.topics import TopicConfig
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
+from rmqha.tools import terminal
 from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin
 from rmqha.tools.admin.topic_tables import settings_of
-from rmqha.tools.manage import topic_command, topics
+from rmqha.tools.manage import topics
 from rmqha.tools.manage.topics import RowMaker, TopicSettings, matcher
 from rmqha.tools.terminal import CannotAnswerError
 from tests.support.in_process import running_name_server
@@ -68,7 +70,7 @@ def test_existing_topic_is_refused_unless_that_is_wanted(cluster):
     name = cluster.unique("Twice")
     cluster.ok("topic", "create", name, "-q", 2)
     again = cluster.run("topic", "create", name, "-q", 5)
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert f"topic {name} exists on broker-a, broker-b; `rmqha topic alter` changes it" in again.output
     assert "exists on broker-a, broker-b" in cluster.ok("topic", "create", name, "-q", 5, "--if-not-exists").output
     assert queues_of(cluster, name) == {"broker-a": (2, 2), "broker-b": (2, 2)}
@@ -79,7 +81,7 @@ def test_topic_is_added_on_a_broker_with_the_settings_of_the_others(cluster):
     cluster.ok("topic", "create", name, "--read-queues", 6, "--write-queues", 3, "-b", "broker-a")
     assert queues_of(cluster, name) == {"broker-a": (6, 3), "broker-b": None}
     refused = cluster.run("topic", "create", name)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "it is missing on broker-b, and --if-not-exists creates it there" in refused.output
     told = cluster.ok("topic", "create", name, "--if-not-exists").stdout
     assert f"topic {name} exists on broker-a\ncreated topic {name} on broker-b: 6 read and 3 write" in told
@@ -229,8 +231,9 @@ def test_description_has_settings_queues_and_groups(cluster):
     assert [(queue["queue"], queue["begin"], queue["end"], queue["messages"]) for queue in one["queues"]] == [
         (0, 0, 2, 2), (1, 0, 1, 1)]
     assert one["queues"][0]["last_ms"] > 0 and [queue["messages"] for queue in other["queues"]] == [0, 0]
-    assert told["groups"] == [{"group": group, "lag": 2}]
+    assert told["groups"] == one["groups"] == [{"group": group, "unread": 2, "lag": 2}]
     text = cluster.ok("topic", "describe", name).stdout
+    assert re.search(rf"\ngroup +unread\n-+  -+\n{group}       2\n", text)
     assert f"{group}  " in text and "messages     3" in text and "order" not in text
     assert "no group consumes it" in cluster.ok("topic", "describe", "TBW102").stdout
 
@@ -245,7 +248,8 @@ def test_differences_between_brokers_are_marked(cluster):
     cluster.ok("topic", "create", f"{name}-one", "-b", "broker-a")
     assert "missing on   broker-b" in cluster.ok("topic", "describe", f"{name}-one").stdout
     missing = cluster.run("topic", "describe", f"{name}-none")
-    assert missing.exit_code == 2 and f"no topic '{name}-none' on the masters of this cluster" in missing.output
+    assert missing.exit_code == 2
+    assert f"no topic '{name}-none' on the masters of this cluster; did you mean {name}-one?" in missing.output
 
 
 # ---- alter
@@ -298,8 +302,9 @@ def test_topic_is_deleted_on_all_masters_and_at_the_name_server(cluster, monkeyp
     cluster.dispatched()
     asked = cluster.run("topic", "delete", name)
     assert asked.exit_code == 2
-    assert f"Delete topic {name} with 1 message on broker-a, broker-b? Confirm with --yes" in asked.output
-    monkeypatch.setattr(topic_command, "has_terminal", lambda: True)
+    assert asked.output == (
+        f"Error: Delete topic {name} with 1 message on broker-a, broker-b? No terminal to ask on: give --yes\n")
+    monkeypatch.setattr(terminal, "on_terminal", lambda: True)
     assert cluster.run("topic", "delete", name, stdin="n\n").exit_code == 1
     assert queues_of(cluster, name) == {"broker-a": (8, 8), "broker-b": (8, 8)}
     told = cluster.run("topic", "delete", name, stdin="y\n")
@@ -310,6 +315,82 @@ def test_topic_is_deleted_on_all_masters_and_at_the_name_server(cluster, monkeyp
         assert topics.routed_brokers(admin, name) == set()
     again = cluster.run("topic", "delete", name, "--yes")
     assert again.exit_code == 2 and "no topic" in again.output
+
+
+def test_similar_topic_is_named(cluster):
+    name = cluster.unique("Ledgers")
+    cluster.ok("topic", "create", name, "-q", 1)
+    for words in (["describe"], ["delete", "--yes"], ["alter", "-q", 2], ["stats"]):
+        wrong = cluster.run("topic", words[0], name.replace("gers", "grs"), *words[1:])
+        assert wrong.exit_code == 2 and f"on the masters of this cluster; did you mean {name}?" in wrong.output
+    far = cluster.run("topic", "describe", "zzz")
+    assert far.exit_code == 2 and "cluster. `rmqha topic list` shows those that exist" in far.output
+
+
+def test_list_says_that_no_topic_matches(cluster):
+    none = cluster.ok("topic", "list", "zzz*")
+    assert (none.stdout, none.stderr) == ("", "no topic matches zzz*\n")
+    assert cluster.object("topic", "list", "zzz*") == []
+
+
+def test_names_of_other_programs_commands_are_understood(cluster):
+    name = cluster.unique("Alias")
+    cluster.ok("topic", "create", name)
+    assert name in cluster.ok("topic", "ls", name).stdout
+    assert "deleted topic" in cluster.ok("topic", "rm", name, "--yes").stdout
+    help_text = cluster.run("topic", "remove").output
+    assert "Missing argument 'NAME...'" in help_text
+    assert not re.search(r"^ +(ls|rm|remove) ", cluster.run("topic").output, re.MULTILINE)
+
+
+# ---- several topics
+
+
+def test_several_topics_are_created_and_a_refused_one_does_not_stop_the_others(cluster):
+    one, two, three = (cluster.unique("Several") for _ in range(3))
+    made = cluster.ok("topic", "create", one, two, one, "-q", 2)
+    assert made.stdout.splitlines() == [
+        f"created topic {name} on broker-a, broker-b: 2 read and 2 write queues each, RW" for name in (one, two)]
+    partly = cluster.run("topic", "create", one, "a b", three)
+    assert partly.exit_code == 1 and f"created topic {three} on broker-a, broker-b" in partly.stdout
+    assert f"{one}: topic {one} exists on broker-a, broker-b" in partly.stderr
+    assert "a b: 'a b' is not a valid topic name" in partly.stderr and "Error: 2 topics of 3 failed" in partly.stderr
+    none = cluster.run("topic", "create", one, two, "-o", "json")
+    assert none.exit_code == 2 and "Error: 2 topics of 2 failed" in none.stderr
+    assert [sorted(each) for each in json.loads(none.stdout)] == [["error", "name"]] * 2
+
+
+def test_several_topics_are_described_one_after_the_other(cluster):
+    one, two = cluster.unique("Both"), cluster.unique("Both")
+    cluster.ok("topic", "create", one, two, "-q", 2)
+    assert [each["name"] for each in cluster.object("topic", "describe", one, two)] == [one, two]
+    assert cluster.object("topic", "describe", one)["name"] == one
+    text = cluster.run("topic", "describe", one, "zzz", two)
+    assert text.exit_code == 1 and f"no group consumes it\n\ntopic        {two}\n" in text.stdout
+    assert "zzz: no topic 'zzz'" in text.stderr
+    told = cluster.run("topic", "describe", one, "zzz", "-o", "json")
+    assert told.exit_code == 1 and [each.get("error") is None for each in json.loads(told.stdout)] == [True, False]
+
+
+def test_deletion_of_several_topics_asks_once_and_names_all(cluster, monkeypatch):
+    one, two = cluster.unique("Late"), cluster.unique("Late")
+    cluster.ok("topic", "create", one, two, "-q", 1)
+    assert cluster.brokers["broker-a"].send(one).code == 0
+    cluster.dispatched()
+    question = (f"Delete 2 topics: {one} with 1 message on broker-a, broker-b; {two} with 0 messages on broker-a, "
+                "broker-b?")
+    asked = cluster.run("topic", "delete", one, "zzz", two)
+    assert asked.exit_code == 2 and f"Error: {question} No terminal" in asked.output
+    assert asked.output.startswith("zzz: no topic 'zzz'")
+    monkeypatch.setattr(terminal, "on_terminal", lambda: True)
+    assert cluster.run("topic", "delete", one, two, stdin="n\n").exit_code == 1
+    assert queues_of(cluster, one) == {"broker-a": (1, 1), "broker-b": (1, 1)}
+    told = cluster.run("topic", "delete", one, "zzz", two, stdin="y\n")
+    assert told.exit_code == 1 and told.stdout.count("\n") == told.stdout.count("and at the name servers\n") == 2
+    assert "Error: 1 topic of 3 failed" in told.stderr
+    assert queues_of(cluster, one) == queues_of(cluster, two) == {"broker-a": None, "broker-b": None}
+    gone = cluster.run("topic", "delete", one, two, "--yes", "-o", "json")
+    assert gone.exit_code == 2 and [each["name"] for each in json.loads(gone.stdout)] == [one, two]
 
 
 def test_topics_of_the_system_are_not_deleted(cluster):
@@ -523,7 +604,7 @@ def test_topics_of_rocketmq(make_namesrv, make_broker, kind):
         assert [len(part["queues"]) for part in described["brokers"]] == [4, 4]
         assert {part["write_queues"] for part in described["brokers"]} == {2}
         assert [each["direction"] for each in line.object("topic", "stats", "orders")] == ["in", "in"]
-        assert line.run("topic", "create", "orders").exit_code == 1
+        assert line.run("topic", "create", "orders").exit_code == 2
         assert line.run("topic", "create", "TBW102").exit_code == 2
         line.ok("topic", "delete", "orders", "--yes")
         assert topics.routed_brokers(admin, "orders") == set() and topics.order_conf(admin, "orders") is None

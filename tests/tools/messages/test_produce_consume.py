@@ -171,7 +171,7 @@ def test_output_of_store_dump_is_input_for_produce(line):
         errors="surrogateescape"), "-m", "z" * 8000)
     line.ok("produce", "-t", "Dumped", "-f", "json", stdin='{"body": "plain", "flag": 7}')
     dumped = line.ok("store", "dump", root, "-t", "Dumped", "-o", "json").stdout
-    assert line.ok("produce", "-t", "FromDump", "-f", "json", stdin=dumped).stderr.startswith("4 messages sent")
+    assert "\n4 messages sent" in line.ok("produce", "-t", "FromDump", "-f", "json", stdin=dumped).stderr
 
     def read(topic):
         rows = map(json.loads, line.ok("consume", "-t", topic, "-o", "json").stdout.splitlines())
@@ -273,7 +273,7 @@ def test_invalid_lines_are_reported_and_the_others_sent(line):
              '{"body": "last", "properties": {"KEYS": "x"}}', '{"body": "last"}']
     result = line.run("produce", "-t", "Wrong", "-f", "json", stdin="\n".join(lines))
     assert result.exit_code == 1 and "2 messages sent" in result.stderr and "4 failed" in result.stderr
-    assert [row.partition(":")[2].partition(":")[0] for row in result.stderr.splitlines()[:4]] == ["2", "3", "4", "5"]
+    assert [row.partition(":")[2].partition(":")[0] for row in result.stderr.splitlines()[1:5]] == ["2", "3", "4", "5"]
     assert bodies(line, "Wrong") == ["good", "last"]
 
 
@@ -360,3 +360,82 @@ def test_queue_that_cannot_be_read_is_a_failure(line, monkeypatch):
     monkeypatch.setattr(consumer, refuse)
     result = line.run("consume", "-t", "Down")
     assert result.exit_code == 1 and "from offset 0: no answer: connection lost" in result.stderr
+
+
+# The topic: as an argument, several of them, none, or a new one.
+
+
+def test_topic_may_be_an_argument(line):
+    line.ok("produce", "-t", "Argument", "-m", "x", "--count", 2)
+    for arguments in (("Argument",), ("-t", "Argument"), ("Argument", "-t", "Argument")):
+        assert line.ok("consume", *arguments, "-f", "%s").stdout == "xx"
+    for command in ("consume", "tail"):
+        result = line.run(command)
+        assert result.exit_code == 2 and f"give a topic: rmqha {command} orders" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("Both1", "Both2"), ("-t", "Both1", "-t", "Both2"), ("Both1", "-t", "Both2")])
+def test_several_topics_are_read_together(line, arguments):
+    for topic in ("Both1", "Both2"):
+        line.ok("produce", "-t", topic, "-m", topic)
+    rows = line.ok("consume", *arguments, "--from", "-1").stdout.splitlines()
+    assert rows[0].split() == ["stored", "ms", "topic", "queue", "offset", "tag", "keys", "body"]
+    assert {(row.split()[3], row.split()[-1]) for row in rows[1:]} == {("Both1", "Both1"), ("Both2", "Both2")}
+    assert {row.index("Both") for row in rows[1:]} == {rows[0].index("topic")}
+    assert line.run("consume", "Both1", "Bth2").stderr.startswith("Error: no topic 'Bth2' at the name server; did you ")
+
+
+def test_group_reads_its_share_of_several_topics(line):
+    for topic in ("Shared1", "Shared2"):
+        line.ok("produce", "-t", topic, "-m", topic, "--count", 4)
+    told = line.ok("consume", "Shared1", "Shared2", "-g", "GShared", "-f", "%t\\n").stdout.split()
+    assert sorted(told) == ["Shared1"] * 4 + ["Shared2"] * 4
+    assert committed(line, "GShared", "Shared1") == committed(line, "GShared", "Shared2") == 4
+    assert line.ok("consume", "Shared2", "-g", "GShared", "-f", "%t").stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [
+    ("produce", "-m", "x"), ("bench", "produce"), ("bench", "consume"), ("bench", "e2e"), ("import", __file__)])
+def test_second_topic_is_refused_where_only_one_is_possible(line, arguments):
+    result = line.run(*arguments, "-t", "One", "-t", "Other")
+    assert result.exit_code == 2 and "only one can be given, not 2: One, Other" in result.stderr
+
+
+def test_topic_that_a_send_creates_is_reported(line):
+    line.ok("produce", "-t", "invoices", "-m", "x")
+    told = line.ok("produce", "-t", "invoces", "-m", "x", "-m", "y").stderr.splitlines()
+    assert told[0] == "note: the broker created topic 'invoces'; did you mean 'invoices'?"
+    assert len(told) == 2 and told[1].startswith("2 messages sent in ")
+    told = line.ok("produce", "-t", "Zq1Xw", "-f", "json", stdin='{"body": "x", "queue": 0}').stderr
+    assert told.startswith("note: the broker created topic 'Zq1Xw'\n1 message sent")
+    assert line.ok("produce", "-t", "invoces", "-m", "x").stderr.startswith("1 message sent in ")
+    # It is printed only when the topic is there.
+    assert "created" not in line.run("produce", "-t", "no topic", "-m", "x").stderr
+
+
+def test_topic_that_is_taken_for_a_file_is_explained(line, tmp_path):
+    for arguments in (("orders",), ("orders", "-m", "x")):
+        result = line.run("produce", *arguments)
+        assert result.exit_code == 2 and result.stderr.endswith("Error: give the topic with -t orders\n")
+    assert "File 'orders' does not exist" in line.run("produce", "-t", "T", "orders").stderr
+    (tmp_path / "there").write_text("x\n")
+    for arguments in ((), ("-m", "x"), (tmp_path / "there",), ("-",)):
+        assert "Missing option '-t' / '--topic'" in line.run("produce", *arguments).stderr
+    assert "No such option '--zzz'" in line.run("produce", "--zzz").stderr
+    assert "No such option '--zzz'" in line.run("produce", "orders", "--zzz").stderr
+
+
+@pytest.mark.parametrize("command", ["consume", "tail"])
+def test_sql_that_the_broker_does_not_support_is_refused_at_once(line, command, monkeypatch):
+    line.ok("produce", "-t", "NoSql", "-m", "x")
+    monkeypatch.setattr(line.broker.controller.broker_config, "enablePropertyFilter", False)
+    refused = []
+    failed = consume.QueueFeed._failed
+    monkeypatch.setattr(consume.QueueFeed, "_failed", lambda feed, place, error: (
+        refused.append(error), failed(feed, place, error)))
+    result = line.run(command, "NoSql", "--sql", "a = 1")
+    # The client may have to wait for its first heartbeat, which tells it the broker's version.
+    assert [type(error).__name__ for error in refused].count("MQBrokerException") == 1
+    assert result.exit_code == 2 and result.stderr.endswith(
+        ": set enablePropertyFilter=true (rmqha cluster config set enablePropertyFilter=true)\n")
+    assert "NoSql" in result.stderr and "does not support consumer to filter message by SQL92" in result.stderr

@@ -6,7 +6,7 @@ import {
 } from "./dom.js";
 import { tile } from "./topics.js";
 
-const CHARTS = [["in", "Messages in / s", "in"], ["out", "Messages out / s", "out"], ["behind", "Unread messages, all groups", "backlog"]];
+const CHARTS = [["in", "Messages in / s", "in"], ["out", "Messages out / s", "out"], ["behind", "Unread messages and retries, all groups", "backlog"]];
 
 export function openCluster({ api, session, root, again }) {
   const [live, charts] = frame(root, h("div", {}), h("div", {}));
@@ -32,7 +32,7 @@ export function openCluster({ api, session, root, again }) {
         tile("Brokers up", `${up} of ${cluster.brokers.length}`),
         tile("Messages in / s", count(cluster.in_msgs_per_s), cluster.lines.in[""], "in"),
         tile("Messages out / s", count(cluster.out_msgs_per_s), cluster.lines.out[""], "out"),
-        tile("Unread messages, all groups", count(cluster.unread), cluster.lines.behind[""], "backlog"),
+        tile("Unread messages and retries, all groups", count(cluster.unread), cluster.lines.behind[""], "backlog"),
         tile("Largest replication lag", lags.length ? bytes(Math.max(...lags)) : "–")),
       card("Replication", clusterMap(cluster)),
       card("Brokers", table("brokers", [

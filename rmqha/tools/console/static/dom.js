@@ -156,6 +156,26 @@ export function field(label, attributes, hint) {
   return h("label", {}, label, h("input", { autocomplete: "off", ...attributes }), hint ? h("small", {}, hint) : null);
 }
 
+let lists = 0;
+
+// A field for a topic; `offer(text)` returns the names to offer when this text is typed.
+export function topicField(attributes, offer) {
+  const list = h("datalist", { id: `topics-${++lists}` });
+  let waiting = null;
+  const show = async (input) => {
+    const text = input.value.trim();
+    try {
+      const names = await offer(text);
+      if (input.value.trim() === text) list.replaceChildren(...names.map((name) => h("option", { value: name })));
+    } catch { /* a name can be typed nevertheless */ }
+  };
+  return h("label", {}, "Topic", h("input", { name: "topic", autocomplete: "off", list: list.id, ...attributes, onfocus: (event) => show(event.target),
+    oninput: (event) => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => show(event.target), 150);
+    } }), list);
+}
+
 export function select(label, name, options, chosen, attributes = {}) {
   return h("label", {}, label, h("select", { name, ...attributes }, options.map((each) => {
     const [value, text] = Array.isArray(each) ? each : [each, each];

@@ -1,21 +1,22 @@
 // Consumer groups: the list, one with its queues, clients and settings, and moving its offsets.
 import { chart, rangeSelect, spark } from "./charts.js";
 import {
-  badge, card, command, confirmed, count, counted, emptyState, field, filterField, form, forRole, frame, fromLocal, h, link, path, replace,
-  select, span, table, tabs, troubles, warnings, when, whole,
+  badge, card, command, confirmed, count, counted, emptyState, filterField, form, forRole, frame, fromLocal, h, link, path, replace,
+  select, span, table, tabs, topicField, troubles, warnings, when, whole,
 } from "./dom.js";
 import { marked, PAGE_ROWS, pager, tile } from "./topics.js";
 
 const GROUP_COLUMNS = [
   { title: "Group", name: true, cell: (row) => link("groups", row.name), value: (row) => row.name },
   { title: "Unread", right: true, cell: (row) => whole(row.unread), value: (row) => row.unread },
-  { title: "Unread, over time", cell: (row) => spark(row.line, "backlog", "unread messages") },
+  { title: "Retries", right: true, cell: (row) => whole(row.retries), value: (row) => row.retries },
+  { title: "Both, over time", cell: (row) => spark(row.line, "backlog", "unread messages and retries") },
   { title: "Delay", right: true, cell: (row) => span(row.delay_ms === null ? null : row.delay_ms / 1000), value: (row) => row.delay_ms },
   { title: "Consumed / s", right: true, cell: (row) => count(row.consumed_per_s), value: (row) => row.consumed_per_s },
   { title: "Sent / s", right: true, cell: (row) => count(row.produced_per_s), value: (row) => row.produced_per_s },
   { title: "Growth / s", right: true, cell: (row) => count(row.growth_per_s), value: (row) => row.growth_per_s },
   { title: "Caught up in", right: true, cell: (row) => span(row.seconds_to_go), value: (row) => row.seconds_to_go },
-  { title: "Topics", name: true, cell: (row) => row.topics.map((topic, at) => [at ? ", " : "", link("topics", topic)]), value: (row) => row.topics.join() },
+  { title: "Topics", name: true, cell: (row) => h("span", {}, row.topics.map((topic, at) => [at ? ", " : "", link("topics", topic)])), value: (row) => row.topics.join() },
 ];
 
 export function openGroups({ api, root, again }) {
@@ -29,7 +30,7 @@ export function openGroups({ api, root, again }) {
       table("groups", GROUP_COLUMNS, groups, text ? emptyState(`No group or topic contains “${text}”.`) : emptyState("No group has consumed yet.",
         ["A group appears when its first consumer starts, or with ", command("rmqha group create billing"), "."]), again),
       pager(total, offset, groups.length, (to) => { offset = to; again(); }),
-      h("p", { class: "dim" }, `${counted(total, "group")}, those with the most unread messages first; refreshed every 5 s. Push consumers report their offsets every 5 s, too.`));
+      h("p", { class: "dim" }, `${counted(total, "group")}, those with the most unread messages and retries first. Retries are messages that consumers have sent back, in the group's retry topic; Delay and the columns after it include them. Refreshed every 5 s. Push consumers report their offsets every 5 s, too.`));
   };
 }
 
@@ -47,11 +48,11 @@ export function openGroup({ api, name, root, again }) {
     const history = await api.get(`/api/history?${new URLSearchParams({ kind: "behind", name, minutes: range.value })}`);
     const clients = group.clients;
     replace(live, groupHead(name, ""), warnings(group.warnings),
-      h("div", { class: "tiles" }, tile("Unread messages", whole(group.unread)),
+      h("div", { class: "tiles" }, tile("State", group.state ?? "–"), tile("Unread messages", whole(group.unread)), tile("Retries that wait", whole(group.retries)),
         tile("Delay", span(group.delay_ms === null ? null : group.delay_ms / 1000)),
         tile("Consumed / s", count(group.consumed_per_s)), tile("Sent / s", count(group.produced_per_s)),
         tile("Caught up in", group.seconds_to_go === null ? "–" : span(group.seconds_to_go))),
-      h("section", { class: "card" }, h("h2", { class: "with-choice" }, "Unread messages, over time", range), chart(history.points, "backlog", "Unread messages")),
+      h("section", { class: "card" }, h("h2", { class: "with-choice" }, "Unread messages, over time, with retries", range), chart(history.points, "backlog", "Unread messages and retries")),
       h("div", { class: "columns" },
         card("Queues", table("places", [
           { title: "Topic", name: true, cell: (row) => link("topics", row.topic), value: (row) => row.topic },
@@ -85,9 +86,15 @@ export function openSeek({ api, session, name, root, again, query }) {
       time.hidden = event.target.value !== "time";
       offset.hidden = queue.hidden = event.target.value !== "offset";
     } });
+  const topics = api.get(`/api/groups/${encodeURIComponent(name)}`).then(topicsOf, () => []); // a group without offsets is unknown
+  const topic = topicField({ required: true, size: 28, value: query.get("topic") || "" }, async () => topics);
+  topics.then((found) => {
+    const input = topic.querySelector("input");
+    if (!input.value && found.length === 1) input.value = found[0];
+  });
   frame(root, head, card("Move the offsets", forRole(session, "administer", "Moving offsets", () => [
     h("p", { class: "dim" }, "The dry run shows for each queue what the group would skip or read again. Nothing moves before you confirm it."),
-    form([field("Topic", { name: "topic", required: true, size: 28, value: query.get("topic") || "" }), to, time, offset, queue], "Dry run", async (values) => {
+    form([topic, to, time, offset, queue], "Dry run", async (values) => {
       const wanted = { topic: values.topic, to: target(values), dry_run: true };
       show(await api.post(`/api/groups/${encodeURIComponent(name)}/seek`, wanted), wanted);
       return "";
@@ -122,6 +129,12 @@ export function openSeek({ api, session, name, root, again, query }) {
     }) : null));
   }
   return async () => replace(head, groupHead(name, "seek"));
+}
+
+// The topics that a group has offsets in, or subscribes to, without its retry topic.
+function topicsOf(group) {
+  const subscribed = group.clients?.subscriptions.map(([topic]) => topic) ?? [];
+  return [...new Set([...group.topics, ...subscribed])].filter((topic) => topic !== `%RETRY%${group.name}`).sort();
 }
 
 function sum(rows, part) {
@@ -166,9 +179,11 @@ export function openDeadLetterGroups({ api, root, again }) {
     replace(live, warnings(errors), table("dead", [
       { title: "Group", name: true, cell: (row) => link("dead-letters", row.group), value: (row) => row.group },
       { title: "Dead letters", right: true, cell: (row) => whole(row.count), value: (row) => row.count },
+      { title: "New", right: true, cell: (row) => whole(row.new), value: (row) => row.new },
       { title: "Oldest", cell: (row) => when(row.oldest_ms), value: (row) => row.oldest_ms },
       { title: "Newest", cell: (row) => when(row.newest_ms), value: (row) => row.newest_ms },
       { title: "", cell: (row) => row.readable ? "" : badge("not readable yet", "warn") },
-    ], groups, emptyState("No group has dead letters.", "A message becomes one when a consumer has failed it 16 times, or refused it for good."), again));
+    ], groups, emptyState("No group has dead letters.", "A message becomes one when a consumer has failed it 16 times, or refused it for good."), again),
+    h("p", { class: "dim" }, "New: not sent again yet with “the new ones” or “all”, or with rmqha dlq resend."));
   };
 }

@@ -1,7 +1,7 @@
 // Messages: a topic's, page by page or live; one with its body, properties and trace; publishing one.
 import {
   badge, bytes, card, command, confirmed, counted, emptyState, field, form, forRole, frame, fromLocal, h, link, path, replace, rowOf, save,
-  select, table, warnings, when, whole,
+  select, table, topicField, warnings, when, whole,
 } from "./dom.js";
 import { jsonTree, parseJson } from "./json.js";
 import { topicHead } from "./topics.js";
@@ -15,7 +15,8 @@ export function openBrowse({ api, session, root, name, query, go }) {
   const chosen = Object.fromEntries(query);
   const live = query.get("live") === "1";
   const results = h("div", { "aria-live": "polite" }), head = h("div", {});
-  const queues = h("select", { name: "queue" }, h("option", { value: "" }, "all"));
+  const queues = h("select", { name: "queue" }, h("option", { value: "" }, "all"),
+    chosen.queue ? h("option", { value: chosen.queue, selected: true }, chosen.queue) : null); // until the queues are known
   const begin = chosen.begin || "latest";
   const at = (kind) => ({ hidden: begin !== kind });
   const offset = h("label", at("offset"), "Offset", h("input", { name: "offset", inputmode: "numeric", pattern: "\\d+", value: chosen.offset }));
@@ -25,11 +26,21 @@ export function openBrowse({ api, session, root, name, query, go }) {
     offset.hidden = event.target.value !== "offset";
     time.hidden = event.target.value !== "time";
   } });
+  // The last message: with the newest first, the list begins there.
+  const until = chosen.until || "";
+  const untilOffset = h("label", { hidden: until !== "offset" }, "Until offset",
+    h("input", { name: "until_offset", inputmode: "numeric", pattern: "\\d+", value: chosen.until_offset }));
+  const untilTime = h("label", { hidden: until !== "time" }, "Until time",
+    h("input", { name: "until_at", type: "datetime-local", step: "0.001", value: chosen.until_at }));
+  const ends = select("Until", "until", [["", "the end"], ["time", "a time"], ["offset", "an offset"]], until, { onchange: (event) => {
+    untilOffset.hidden = event.target.value !== "offset";
+    untilTime.hidden = event.target.value !== "time";
+  } });
   const search = h("form", { class: "bar", role: "search", onsubmit: (event) => {
     event.preventDefault();
     const given = [...new FormData(event.target)].filter(([, value]) => value.trim() !== "");
     go(`${path("topics", name, "messages")}?${new URLSearchParams(given)}`);
-  } }, h("label", {}, "Queue", queues), starts, offset, time,
+  } }, h("label", {}, "Queue", queues), starts, offset, time, ends, untilOffset, untilTime,
   field("Tag", { name: "tag", value: chosen.tag, size: 10, placeholder: "a || b" }),
   field("Key", { name: "key", value: chosen.key, size: 12 }),
   field("SQL on properties", { name: "sql", value: chosen.sql, size: 18, placeholder: "price > 10" }),
@@ -46,6 +57,8 @@ export function openBrowse({ api, session, root, name, query, go }) {
   else if (begin === "time" && fromLocal(chosen.at || "") !== null) asked.set("time", fromLocal(chosen.at));
   else asked.set("begin", begin === "earliest" ? "earliest" : "latest");
   if (begin === "latest") asked.set("backwards", "1");
+  if (until === "offset" && chosen.until_offset) asked.set("until_offset", chosen.until_offset);
+  else if (until === "time" && fromLocal(chosen.until_at || "") !== null) asked.set("until", fromLocal(chosen.until_at));
   return async () => {
     replace(head, topicHead(session, name, "messages"));
     const list = h("tbody", {}), notes = h("div", {}), more = h("p", {});
@@ -58,14 +71,20 @@ function onlyFilters(chosen) {
   return Object.fromEntries(FILTERS.filter((each) => chosen[each]).map((each) => [each, chosen[each]]));
 }
 
+// Offers the topic's queues, and returns its kind.
 async function fillQueues(api, name, queues, chosen) {
   try {
     const topic = await api.get(`/api/topics/${encodeURIComponent(name)}`);
+    const [, before] = queues.options;
     queues.append(...topic.queues.map((queue) => {
       const value = `${queue.broker}:${queue.queue_id}`;
       return h("option", { value, selected: value === chosen }, `${queue.broker} ${queue.queue_id} (${whole(queue.end - queue.begin)})`);
     }));
-  } catch { /* the list below shows the error */ }
+    before?.remove();
+    return topic.kind;
+  } catch { /* the list below shows the error */
+    return "unknown";
+  }
 }
 
 async function pageInto(state) {
@@ -155,12 +174,14 @@ export function messageRow(api, topic, row, kind = null, columns = COLUMNS) {
 export function openMessages({ api, root, query, go }) {
   const wanted = { topic: query.get("topic") || "", id: query.get("id") || "", key: query.get("key") || "" };
   const input = (label, name, wide) => field(label, { name, value: wanted[name], class: wide ? "wide" : null });
+  const offer = async (text) => text ? (await api.get(`/api/search?${new URLSearchParams({ q: text })}`)).topics
+    : (await api.get("/api/topics?kind=user&limit=20")).topics.map((row) => row.name);
   const found = h("div", { "aria-live": "polite" });
   root.replaceChildren(h("form", { class: "bar card", role: "search", onsubmit: (event) => {
     event.preventDefault();
     const given = [...new FormData(event.target)].filter(([, value]) => value.trim());
     go(`/messages?${new URLSearchParams(given)}`);
-  } }, input("Topic", "topic"), input("Message id", "id", true), input("or key", "key"), h("button", { type: "submit", class: "act" }, "Search")), found);
+  } }, topicField({ value: wanted.topic }, offer), input("Message id", "id", true), input("or key", "key"), h("button", { type: "submit", class: "act" }, "Search")), found);
   return async () => {
     if (!wanted.id && !wanted.key) {
       replace(found, emptyState("Look up one message by its id or key.",
@@ -211,6 +232,32 @@ function whole_(api, message) {
   card("Consumption and trace", trace)];
 }
 
+// Copying the body, and filling it into the form that publishes; or why not.
+function reuse(message, shown, status) {
+  const found = message.body;
+  const why = found.text === null ? "a binary body" : found.cut ? "a body of which only the beginning is shown" : null;
+  if (why) return h("span", { class: "dim" }, `Copy and Publish again are not offered for ${why}. `);
+  const reason = notAgain(message);
+  return [h("button", { type: "button", class: "plain", onclick: async () => { status.textContent = ` ${await copied(found.text, shown())}`; } }, "Copy"), " ",
+    reason ? h("span", { class: "dim" }, `Publish again is not offered: ${reason}. `)
+      : h("a", { class: "button plain", href: path("topics", message.topic, "publish"), onclick: (event) => {
+        if (!event.ctrlKey && !event.metaKey && !event.shiftKey) draft = message;
+      } }, "Publish again")];
+}
+
+// Over HTTP from another host, browsers offer no clipboard: then the text is selected.
+async function copied(text, shown) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return "copied";
+  } catch {
+    for (let each = shown.parentElement; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
+    getSelection().selectAllChildren(shown);
+    shown.focus();
+    return "The body is selected: copy it with Ctrl-C.";
+  }
+}
+
 function body(api, message) {
   const found = message.body;
   if (found.error) return card("Body: not shown", h("p", { role: "alert" }, found.error));
@@ -222,12 +269,12 @@ function body(api, message) {
     } catch (error) {
       status.textContent = ` ${error.message}`;
     }
-  } }, "Download"), bar = h("p", { class: "bodybar" }, download, status);
+  } }, "Download"), bar = h("p", { class: "bodybar" }, download, " ", reuse(message, () => text, status), status);
   const size = `${bytes(found.size)}${found.cut ? ", the beginning of it" : ""}`;
   const hex = h("pre", { class: "hex", tabindex: 0 }, found.hex);
+  const text = h("pre", { id: "body", tabindex: 0 }, found.text);
   if (found.text === null) return card(`Body: ${size}, binary`, bar, hex);
   const json = found.cut ? null : parseJson(found.text);
-  const text = h("pre", { id: "body", tabindex: 0 }, found.text);
   if (!json?.children) return card(`Body: ${size}`, bar, text, h("details", {}, h("summary", {}, "as bytes"), hex));
   return card(`Body: ${size}, JSON`, bar, jsonTree(json), h("details", {}, h("summary", {}, "as text"), text),
     h("details", {}, h("summary", {}, "as bytes"), hex));
@@ -258,28 +305,57 @@ function events(list, errors) {
 
 // ---- publishing one
 
+// By the kind of the topic: why publishing asks first.
+const RISKS = {
+  system: "This is a topic of the system: the brokers themselves read it.", retry: "This is a retry topic: its group reads it as messages that failed.",
+  "dead letter": "This is a topic of dead letters: they count as messages that the group has given up.",
+  unknown: "It is not known whether this topic exists: the message may create it.",
+};
+
 const DELAYS = ["none", "1 s", "5 s", "10 s", "30 s", "1 min", "2 min", "3 min", "4 min", "5 min", "6 min", "7 min", "8 min", "9 min",
   "10 min", "20 min", "30 min", "1 h", "2 h"];
+
+let draft = null; // the message to publish again, from the click on its link until the form is there
+
+// Why the form below can't hold a message, or null.
+function notAgain(message) {
+  if (message.topic.startsWith("%DLQ%")) return "it is a dead letter, which the page Dead letters sends again";
+  const odd = Object.entries(message.userProperties).find(([name, value]) => !value || name !== name.trim() || /[=\r\n]/.test(name) || /[\r\n]/.test(value));
+  if (odd) return `the form can't hold its property “${odd[0]}”`;
+  return /[\r\n]/.test(`${message.keys ?? ""}${message.tags ?? ""}`) ? "its keys or tag have several lines" : null;
+}
+
+// A text field would change the ends of lines; Base64 keeps them.
+function draftOf(message) {
+  const text = message.body.text, asBytes = text.includes("\r");
+  const bytes_ = asBytes ? Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("") : "";
+  return { body: asBytes ? btoa(bytes_) : text, encoding: asBytes ? "base64" : "text", tags: message.tags ?? "", keys: message.keys ?? "",
+    properties: Object.entries(message.userProperties).map(([name, value]) => `${name}=${value}`).join("\n") };
+}
 
 export function openPublish({ api, session, root, name }) {
   const queues = h("select", { name: "queue" }, h("option", { value: "" }, "any"));
   const head = h("div", {});
   frame(root, head, card("Publish a message", forRole(session, "publish", "Publishing", () => {
-    fillQueues(api, name, queues, null);
+    const kind = fillQueues(api, name, queues, null);
+    const filled = draft?.topic === name ? draftOf(draft) : { encoding: "text" };
+    draft = null;
     return form([
-      h("label", { class: "full" }, "Body", h("textarea", { name: "body", rows: 8, spellcheck: "false" })),
-      select("The body is", "encoding", [["text", "text, sent as UTF-8"], ["base64", "Base64 of bytes"]], "text"),
-      field("Tag", { name: "tags", size: 12 }), field("Keys", { name: "keys", size: 18 }, "separated by blanks"),
+      h("label", { class: "full" }, "Body", h("textarea", { name: "body", rows: 8, spellcheck: "false" }, filled.body)),
+      select("The body is", "encoding", [["text", "text, sent as UTF-8"], ["base64", "Base64 of bytes"]], filled.encoding),
+      field("Tag", { name: "tags", size: 12, value: filled.tags }),
+      field("Keys", { name: "keys", size: 18, value: filled.keys }, "separated by blanks"),
       select("Delay", "delay_level", DELAYS.map((each, level) => [String(level), level ? `${level}: ${each}` : each]), "0"),
       h("label", {}, "Queue", queues),
-      h("label", { class: "full" }, "Properties, one NAME=VALUE per line", h("textarea", { name: "properties", rows: 2, spellcheck: "false" })),
+      h("label", { class: "full" }, "Properties, one NAME=VALUE per line", h("textarea", { name: "properties", rows: 2, spellcheck: "false" }, filled.properties)),
     ], "Publish", async (values) => {
       const properties = Object.fromEntries(values.properties.split("\n").filter((line) => line.trim()).map((line) => {
         const at = line.indexOf("=");
         if (at < 1) throw new Error(`property “${line}”: write NAME=VALUE`);
         return [line.slice(0, at).trim(), line.slice(at + 1)];
       }));
-      if (!await confirmed(`Publish to ${name}?`, ["Consumers of the topic receive the message at once."], "Publish")) return "Nothing was sent.";
+      const risk = RISKS[await kind];
+      if (risk && !await confirmed(`Publish to ${name}?`, [risk], "Publish")) return "Nothing was sent.";
       const sent = await api.post(`/api/topics/${encodeURIComponent(name)}/publish`, { ...values, properties, delay_level: Number(values.delay_level), queue: values.queue || null });
       return [badge(sent.status, sent.status === "SEND_OK" ? "good" : "warn"), ` ${sent.broker} queue ${sent.queue_id}, offset ${sent.queue_offset}: `,
         h("a", { href: messageHref(name, sent.id) }, sent.unique_id || sent.id)];

@@ -5,6 +5,7 @@ import {
   table, tabs, warnings, when, whole,
 } from "./dom.js";
 
+const CHANGED = { queues: "read and write queues", read_queues: "read queues", write_queues: "write queues", perm: "permission" };
 const PERMISSIONS = [["rw", "read and write"], ["r", "read only"], ["w", "write only"]];
 export const PAGE_ROWS = 100;
 
@@ -103,20 +104,23 @@ export function openTopicSettings({ api, session, name, root, again, go }) {
     if (made) return;
     made = true;
     replace(changes, card("Change the settings", forRole(session, "administer", "Changing a topic", () => form([
+      field("Queues", { name: "queues", type: "number", min: 1, max: 1024, placeholder: "unchanged" }, "to read and to write"),
       field("Read queues", { name: "read_queues", type: "number", min: 1, max: 1024, placeholder: "unchanged" }),
       field("Write queues", { name: "write_queues", type: "number", min: 1, max: 1024, placeholder: "unchanged" }),
       select("Permission", "perm", [["", "unchanged"], ...PERMISSIONS], "")], "Change", async (values) => {
       const wanted = Object.fromEntries(Object.entries(values).filter(([, value]) => value).map(([key, value]) => [key, key === "perm" ? value : Number(value)]));
       if (!Object.keys(wanted).length) throw new Error("choose something to change");
-      if (!await confirmed(`Change ${name}?`, Object.entries(wanted).map(([key, value]) => `${key.replace("_", " ")}: ${value}, on all brokers`), "Change")) return "Nothing was changed.";
+      if (wanted.queues && (wanted.read_queues || wanted.write_queues)) throw new Error("give the queues, or the read and write queues");
+      if (!await confirmed(`Change ${name}?`, Object.entries(wanted).map(([key, value]) => `${CHANGED[key]}: ${value}, on all brokers`), "Change")) return "Nothing was changed.";
       const done = await api.post(`/api/topics/${encodeURIComponent(name)}/alter`, wanted);
       again();
       return done.done;
     }))), card("Delete the topic", forRole(session, "administer", "Deleting a topic", () => form([], "Delete", async () => {
       const topic = await api.get(`/api/topics/${encodeURIComponent(name)}`);
       const messages = topic.queues.reduce((sum, queue) => sum + queue.end - queue.begin, 0);
-      if (!await confirmed(`Delete ${name}?`, [`${counted(messages, "message")} can't be read any more.`,
-        topic.groups.length ? `${counted(topic.groups.length, "group")} consume it.` : "No group consumes it."], "Delete", name)) return "Nothing was deleted.";
+      if (!await confirmed(`Delete ${name}?`, [messages ? `${counted(messages, "message")} can't be read any more.` : "It has no messages.",
+        topic.groups.length ? `${counted(topic.groups.length, "group")} ${topic.groups.length === 1 ? "consumes" : "consume"} it.` : "No group consumes it."],
+      "Delete", messages || topic.groups.length ? name : null)) return "Nothing was deleted.";
       await api.post(`/api/topics/${encodeURIComponent(name)}/delete`, {});
       go("/topics");
       return "deleted";

@@ -6,8 +6,8 @@ T = Table("acl", "acl.md")
 T.line("no-account", "No accessKey is configured", "No acl config for {key}",
        "No PlainAccessResource for accessKey={key}",
        means="The broker has aclEnable=true, and the client's request has no account or an unknown one.",
-       do="Give the client an account (accessKey and secretKey) of conf/plain_acl.yml; for mqadmin and rmqha, put it "
-          "into conf/tools.yml.", page="acl.md#clients-and-tools")
+       do="Give the client an account (accessKey and secretKey) of conf/plain_acl.yml; for rmqha: `rmqha context add "
+          "NAME -n ... --access-key KEY`; for mqadmin: conf/tools.yml.", page="acl.md#clients-and-tools")
 T.line("bad-signature", "Check signature failed for accessKey={key}",
        means="The secretKey of the client is not the one in the broker's file, or something changed the request on "
              "its way.",

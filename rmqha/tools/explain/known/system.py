@@ -79,5 +79,6 @@ T.line("tool-no-answer", "the {server} can't be reached: nothing is listening th
 T.line("tool-refused", "the {server} refused the request, no permission: {error}",
        "the {server} returned error {code}: {error}", "refused the request with code {code}: {error}",
        means="A server answered a command of rmqha with an error. The code and the text after it say which.",
-       do="Look up the code and the text. For `no permission`, put an admin's account into conf/tools.yml.",
+       do="Look up the code and the text. For `no permission`, give the tool an admin's account; for rmqha: `rmqha "
+          "context add NAME -n ... --access-key KEY`; for mqadmin: conf/tools.yml.",
        page="how-to/troubleshooting.md#tools")
