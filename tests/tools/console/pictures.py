@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 from rmqha import ConsumeFromWhere, ConsumeStatus, Message, Producer, PushConsumer
 from tests.support.devtools import DevTools
 from tests.support.sources import ROOT
+from tests.support.wait import at_least
 from tests.tools.console.test_browser import TOKEN, start
 
 WIDTH = 1400
@@ -80,7 +80,7 @@ def take(page: DevTools, address: str, path: str, wanted: str, file: Path, heigh
     page.look(WIDTH, height, False)
     page.open(f"{address}{path}#token={TOKEN}")
     page.wait(wanted)
-    time.sleep(3)
+    at_least(3)
     page.picture(file, False)
 
 
@@ -97,7 +97,7 @@ def main() -> None:
         stack.callback(process.terminate)
         address = re.search(r"http://127\.0\.0\.1:\d+", printed)[0]
         page = stack.enter_context(DevTools(Path(temporary) / "profile", WIDTH, 960))
-        time.sleep(WARM_UP_S)
+        at_least(WARM_UP_S)
         take(page, address, "/", "Put p99", folder / "console-cluster.png", 1060)
         take(page, address, "/groups/reports", "Unread messages", folder / "console-group.png", 960)
         take(page, address, "/messages?topic=orders&key=order-300", "JSON", folder / "console-message.png", 1060)
@@ -105,7 +105,7 @@ def main() -> None:
         slave = next(each for each in servers["nodes"] if each["name"] == "broker-b-s")
         os.kill(slave["pid"], signal.SIGSTOP)
         try:
-            time.sleep(TROUBLE_S)
+            at_least(TROUBLE_S)
             take(page, address, "/", "Put p99", folder / "console-trouble.png", 690)
         finally:
             os.kill(slave["pid"], signal.SIGCONT)
