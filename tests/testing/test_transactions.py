@@ -80,8 +80,10 @@ def test_message_that_is_immune_is_left_out_of_checks(tx):
 def test_broker_gives_up_after_fifteen_checks(tx):
     tx.mq.create_topic("orders")
     tx.send(Message("orders", b"1"), UNKNOWN)
+    assert tx.check() == 1
+    # The broker may give up between `open` and `check`.
     while tx.open():
-        assert tx.check() == 1
+        tx.check()
     assert tx.visible("orders") == [] and len(tx.listener.checked) == 15
     assert bodies(tx.visible("TRANS_CHECK_MAX_TIME_TOPIC")) == [b"1"]
 
