@@ -7,6 +7,7 @@ import tokenize
 from functools import cache
 
 from tests.support.sources import ROOT, lines, modules
+from tests.support.tiers import of_sources
 
 DIFFERENCES = ROOT / "docs" / "reference" / "differences.md"
 MARK = "<!-- from here on: python -m tests.test_differences -->"
@@ -68,6 +69,7 @@ def render() -> str:
     return "\n".join(parts) + "\n"
 
 
+@of_sources
 def test_each_deviation_in_the_code_is_listed():
     text = DIFFERENCES.read_text("utf-8")
     assert text[text.index(MARK):] == render(), "run: python -m tests.test_differences"

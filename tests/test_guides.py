@@ -22,6 +22,7 @@ from tests.support import patience
 from tests.support.guide import loaded, needs_extra
 from tests.support.in_process import running_name_server, start_broker
 from tests.support.sources import ROOT
+from tests.support.tiers import of_sources
 from tests.support.wait import wait_until
 
 # Tutorials and how-to guides: Python snippets run, commands and options in shell snippets exist, and the site builds.
@@ -127,6 +128,7 @@ def shown_texts() -> Iterator[str]:
     yield (ROOT / "conf" / "prometheus" / "alerts.yml").read_text("utf-8")
 
 
+@of_sources
 def test_symptoms_are_quoted_as_rmqha_writes_them():
     """Check quoted texts: readers search for a symptom by its text."""
     headings = "\n".join(re.findall("^### .*", text_of("how-to/troubleshooting.md"), re.MULTILINE))

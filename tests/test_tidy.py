@@ -8,8 +8,7 @@ import pytest
 from tests.support.sources import ROOT, lines, modules, nodes, paths
 from tests.support.tiers import in_all
 
-# The same on every Python, and a tenth of the CPU time of the basic tier.
-pytestmark = in_all
+pytestmark = in_all  # of_sources, by the name that is read without loading this file
 
 MAX_MODULE_LINES = 800
 MAX_FUNCTION_LINES = 70

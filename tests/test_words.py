@@ -17,8 +17,7 @@ import pytest
 from tests.support.sources import ROOT
 from tests.support.tiers import in_all
 
-# The same on every Python, and a tenth of the CPU time of the basic tier.
-pytestmark = in_all
+pytestmark = in_all  # of_sources, by the name that is read without loading this file
 
 PHRASES = {name: re.compile(pattern, re.IGNORECASE | re.MULTILINE) for name, pattern in {
     "is no": r"\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|way\b|need\b|doubt\b)[a-z`]",

@@ -19,6 +19,7 @@ from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool
 from tests.support.nodes import NamesrvNode
 from tests.support.sources import ROOT, modules, nodes
+from tests.support.tiers import of_sources
 from tests.support.wait import own_threads, wait_until
 
 # Stopping by a signal, at any moment.
@@ -152,6 +153,7 @@ def test_interrupt_during_a_thread_start_leaves_a_thread_that_can_be_stopped(mon
     assert len(own_threads()) == before
 
 
+@of_sources
 def test_no_code_waits_in_a_way_that_can_miss_a_signal():
     """If the signal arrives between a check and the call of signal.pause(), that call waits forever for another one."""
     found = [f"{path}:{node.lineno}" for path, tree in modules().items() for node in ast.walk(tree)

@@ -43,6 +43,7 @@ from rmqha.tools.messages import produce
 from rmqha.tools.messages.produce import as_object
 from rmqha.tools.view.questions import message_json
 from tests.support.sources import nodes
+from tests.support.tiers import of_sources
 
 # JSON from outside is read by one function, which raises only its own error for any input.
 
@@ -138,6 +139,7 @@ def _readers_in(tree):
             yield node.lineno
 
 
+@of_sources
 def test_json_from_outside_is_read_by_one_function():
     found = {path: sorted(_readers_in(tree)) for path, tree in nodes().items()}
     found = {path: places for path, places in found.items() if places}

@@ -8,6 +8,7 @@ import pytest
 
 from tests.faults import ledger
 from tests.faults.ledger import Entry
+from tests.support.tiers import of_sources
 
 KILLS = Entry("1234567", "kill", "rmqha-rmqha", 7, 500, 30_000, 0)
 
@@ -169,6 +170,7 @@ def test_an_incomplete_history_is_an_error(checkout, tmp_path_factory):
         ledger.History(folder / "shallow")
 
 
+@of_sources
 def test_the_page_has_the_sums_of_the_ledger():
     try:
         history = ledger.History()

@@ -26,6 +26,7 @@ from rmqha.store.message_store_config import FlushDiskType, MessageStoreConfig
 from rmqha.store.results import GetMessageStatus, PutMessageStatus
 from tests.store.support import FILE_SIZE, bodies, config, crash, message, new_store, open_store, put, wait_dispatched
 from tests.support.sources import ROOT, modules
+from tests.support.tiers import of_sources
 from tests.support.wait import wait_until
 
 NEVER = 1 << 30
@@ -129,6 +130,7 @@ def test_key_without_effect_is_documented_in_the_class(key):
     assert "no effect" in words or "DLedger" in words or "nothing reads" in words or "never looks" in words, words
 
 
+@of_sources
 def test_keys_without_effect_are_read_nowhere():
     # The broker's filters set it.
     keys = set(WITHOUT) - {"bitMapLengthConsumeQueueExt"}

@@ -23,6 +23,8 @@ FIXTURES = {"java_driver": "all", "spark": "all", "etcd": "all", "make_hosts": "
 FOLDERS = {"tests/pipeline": "all"}  # its extras are several hundred megabytes
 in_all = pytest.mark.tier("all")
 in_long = pytest.mark.tier("long")
+# Scans of all sources: their result is the same on every Python.
+of_sources = in_all
 
 _Size = TypeVar("_Size")
 # The marks of a whole file, if they are all on one line.

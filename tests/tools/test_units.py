@@ -47,6 +47,7 @@ from rmqha.tools.view.snapshot import (
     sparkline,
 )
 from tests.support.guide import is_leaf, own_commands
+from tests.support.tiers import of_sources
 
 # Sizes, durations and times: one meaning in all options of all commands, and each such option uses it.
 
@@ -392,5 +393,6 @@ def asked_calendars():
                         yield str(path.relative_to(ROOT)), function.name
 
 
+@of_sources
 def test_no_other_place_converts_a_number_to_a_date():
     assert [each for each in asked_calendars() if each[0] not in GUARDED] == []
