@@ -24,7 +24,7 @@ import pytest
 
 FILE = Path(__file__).with_name("durations.txt")
 LEAST_S = 4  # shorter files are not noted
-_COMPUTING = 0.25  # of its time, with four processes per core
+_COMPUTING = 0.3  # of its time, with three processes per core
 # Folders whose files run in one process, because each process that runs one of them would start Spark.
 TOGETHER = ("tests/pipeline",)
 
