@@ -194,6 +194,11 @@ def test_messages_of_rocketmq(make_namesrv, make_broker):
     group = "billing"
     assert len(line.ok("consume", "orders", "-g", group, "-b", "broker-b", "--count", 1,
                        "-f", "x").stdout) == 1
+
+    def states_of(name: str) -> dict[str, object]:
+        (shown,) = line.objects("message", "show", sent[name].msg_id, "-t", "orders")
+        return {state["group"]: state["consumed"] for state in shown["groups"]}
+    wait_until(lambda: states_of("broker-b").get(group), what="the offset, which is sent one-way, has arrived")
     for name, each in sent.items():
         (by_unique,) = line.objects("message", "show", each.msg_id, "-t", "orders", "--body", "1M")
         assert line.objects("message", "show", each.offset_msg_id, "--body", "1M") == [by_unique]
