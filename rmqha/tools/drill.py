@@ -35,7 +35,8 @@ from rmqha.tools.admin.cluster_admin import ClusterAdmin
 from rmqha.tools.errors import one_line
 from rmqha.tools.local_cluster.layout import ClusterError, Node, free_port_block, ports_needed
 from rmqha.tools.local_cluster.start import LocalCluster, ended_in_order
-from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
+from rmqha.tools.messages.consume import QueueFeed
+from rmqha.tools.messages.positions import EARLIEST, Position
 from rmqha.tools.messages.produce import new_consumer, read_queues
 from rmqha.tools.replication.switch import promote, switch
 from rmqha.tools.terminal import (

@@ -15,7 +15,8 @@ from rmqha.client.exception import CLIENT_ERRORS
 from rmqha.client.producer.default_mq_producer import DefaultMQProducer
 from rmqha.client.results import SendStatus
 from rmqha.common.message.message import Message
-from rmqha.tools.messages.consume import EARLIEST, Position, QueueFeed
+from rmqha.tools.messages.consume import QueueFeed
+from rmqha.tools.messages.positions import EARLIEST, Position
 from rmqha.tools.messages.produce import new_consumer, read_queues
 from rmqha.tools.rmqha_command import rmqha
 from tests.support.guide import Section, keys_to_remove, keys_to_set, remove_keys, set_lines

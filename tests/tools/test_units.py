@@ -27,7 +27,8 @@ from rmqha.tools.command.consumer import _group
 from rmqha.tools.command.controller import _broker_row
 from rmqha.tools.command.message_print import message_fields, message_text
 from rmqha.tools.doctor.cluster_checks import _used
-from rmqha.tools.messages.consume import FIELDS, Position, PositionType
+from rmqha.tools.messages.consume import FIELDS
+from rmqha.tools.messages.positions import Position, PositionType
 from rmqha.tools.messages.produce import as_object
 from rmqha.tools.replication.ask import Told
 from rmqha.tools.replication.judgement import master_port

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from rmqha.common import sys_flags
 from rmqha.common.message.message import Message, MessageQueue
 from rmqha.common.texts import Secret
-from rmqha.tools.admin.cluster_admin import Broker, NoAnswerError, RefusedError
+from rmqha.tools.admin.cluster_admin import Broker
 from rmqha.tools.console.access import Person, SignIn, TooManyAttemptsError
 from rmqha.tools.console.journal import Journal, named
 from rmqha.tools.console.reads import queue_of, said
@@ -16,7 +16,7 @@ from rmqha.tools.console.source import Source
 from rmqha.tools.manage import accounts, dead_letters, group_seek, groups, settings, topics
 from rmqha.tools.manage.masters import Outcomes
 from rmqha.tools.messages.produce import decorate
-from rmqha.tools.terminal import CannotAnswerError, WorkFailedError, counted
+from rmqha.tools.terminal import WorkFailedError, counted
 from rmqha.tools.view.questions import QuestionError, asked
 from rmqha.tools.view.texts import Json
 
@@ -49,28 +49,12 @@ class Changes:
         name, queues = text(body, "topic"), whole(body, "queues", 8, 1, MAX_QUEUES)
         wanted = topics.TopicSettings(queues, queues, _perm(body))
         with self._change(person, f"create topic {named(name)} with {counted(queues or 0, 'queue')}"):
-            made = self._create(name, wanted)
+            try:
+                made = topics.create_topic(self._admin, self._source.masters(), name, wanted)
+            except topics.TopicExistsError as error:
+                raise WorkFailedError(error.message) from None  # a conflict
             return self._done(f"topic {name} created with {counted(queues or 0, 'queue')}", made.outcomes,
                               brokers=names(made.brokers))
-
-    def _create(self, name: str, wanted: topics.TopicSettings) -> topics.Creation:
-        """Create a topic. WorkFailedError, which is a conflict (409), when it exists."""
-        brokers = self._source.masters()
-        try:
-            return topics.create_topic(self._admin, brokers, name, wanted)
-        except (NoAnswerError, RefusedError):
-            raise
-        except CannotAnswerError as error:
-            if self._exists(brokers, name):
-                raise WorkFailedError(error.message) from None
-            raise
-
-    def _exists(self, brokers: Sequence[Broker], name: str) -> bool:
-        self._source.questions.answers.forget()
-        try:
-            return any(name in self._source.questions.topics_of(broker) for broker in brokers)
-        except CannotAnswerError:
-            return False
 
     def alter_topic(self, name: str, body: Body, person: Person) -> Json:
         """Change some settings of a topic on all masters: {"queues", or "read_queues", "write_queues"; "perm"}."""
@@ -254,16 +238,16 @@ class Changes:
                                    _default(body, "default_group_perm"), _entries(body, "topic_perms"),
                                    _entries(body, "group_perms"))
         with self._change(person, f"create account {named(key)}"):
-            told = accounts.read_accounts(self._admin, self._source.brokers()).needed()
-            if all(key in each.accounts for each in told.values()):  # else those without it get it
+            answers = accounts.read_accounts(self._admin, self._source.brokers()).needed()
+            if all(key in each.accounts for each in answers.values()):  # else those without it get it
                 raise WorkFailedError(f"the account {key} exists already: change it with `rmqha acl user alter`")
-            return self._done(f"account {key} created", accounts.create_account(self._admin, told, account, secret))
+            return self._done(f"account {key} created", accounts.create_account(self._admin, answers, account, secret))
 
     def delete_account(self, key: str, _body: Body, person: Person) -> Json:
         """Delete an account on all brokers."""
         with self._change(person, f"delete account {named(key)}"):
-            told = accounts.read_accounts(self._admin, self._source.brokers())
-            return self._done(f"account {key} deleted", accounts.delete_account(self._admin, told.needed(), key))
+            answers = accounts.read_accounts(self._admin, self._source.brokers()).needed()
+            return self._done(f"account {key} deleted", accounts.delete_account(self._admin, answers, key))
 
     @staticmethod
     def _unchanged(outcome: list[str], why: str) -> Json:

@@ -74,8 +74,8 @@ class Journal:
         try:
             yield outcome
         except BaseException as error:
-            told = error.message if isinstance(error, (QuestionError, click.ClickException)) else type(error).__name__
-            outcome.insert(0, f"failed: {told}")
+            text = error.message if isinstance(error, (QuestionError, click.ClickException)) else type(error).__name__
+            outcome.insert(0, f"failed: {text}")
             raise
         finally:
             _put(f"{shown(person)}: {what}: {'; '.join(outcome) or 'done'}")

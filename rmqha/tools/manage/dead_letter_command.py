@@ -25,7 +25,7 @@ from rmqha.tools.manage.dead_letters import (
 from rmqha.tools.manage.masters import ManageGroup, Outcomes, broker_option, cluster_options
 from rmqha.tools.manage.topic_command import names_cell, time_cell
 from rmqha.tools.manage.topics import masters_and_crashed, perm_text
-from rmqha.tools.messages.consume import COMMITTED, LATEST, Position, PositionType
+from rmqha.tools.messages.positions import COMMITTED, LATEST, Position, PositionType
 from rmqha.tools.terminal import (
     CannotAnswerError,
     WorkFailedError,

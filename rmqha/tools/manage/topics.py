@@ -295,11 +295,15 @@ class Creation:
         return sorted([*self.existing, *self.outcomes.values])
 
 
+class TopicExistsError(CannotAnswerError):
+    """A topic that is to be created exists already."""
+
+
 def create_topic(admin: ClusterAdmin, brokers: list[Broker], name: str, wanted: TopicSettings,
                  if_not_exists: bool = False) -> Creation:
     """Create a topic on these masters.
 
-    CannotAnswerError when one of them has it. With `if_not_exists` it is created on the others only; settings that are
+    TopicExistsError when one of them has it. With `if_not_exists` it is created on the others only; settings that are
     not given are then those of a broker that has it.
     """
     check_name(name, own_names(brokers))
@@ -310,7 +314,7 @@ def create_topic(admin: ClusterAdmin, brokers: list[Broker], name: str, wanted: 
     if existing and not if_not_exists:
         hint = (f"; it is missing on {', '.join(broker.name for broker in missing)}, and --if-not-exists creates it "
                 "there" if missing else "; `rmqha topic alter` changes it")
-        raise CannotAnswerError(f"topic {name} exists on {', '.join(broker.name for broker in existing)}{hint}")
+        raise TopicExistsError(f"topic {name} exists on {', '.join(broker.name for broker in existing)}{hint}")
     base = configs_on(admin, existing[0]).get(name, NEW_TOPIC) if existing and missing else NEW_TOPIC
     config = wanted.applied(replace(base, topicName=name))
     outcomes = on_each(admin, missing, lambda broker: _put(admin, broker, config))

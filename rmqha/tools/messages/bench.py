@@ -19,7 +19,8 @@ from rmqha.common.message.message import Message
 from rmqha.common.program import examples
 from rmqha.tools.connection import namesrv_option
 from rmqha.tools.errors import one_line
-from rmqha.tools.messages.consume import EARLIEST, Position, PositionType, QueueFeed
+from rmqha.tools.messages.consume import QueueFeed
+from rmqha.tools.messages.positions import EARLIEST, Position, PositionType
 from rmqha.tools.messages.produce import new_consumer, new_producer, read_queues
 from rmqha.tools.terminal import (
     FAILED,

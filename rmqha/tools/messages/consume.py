@@ -28,12 +28,15 @@ from rmqha.common.protocol import response_code
 from rmqha.tools.connection import namesrv_option
 from rmqha.tools.errors import one_line
 from rmqha.tools.manage.completion import complete_topic
-from rmqha.tools.messages.positions import COMMITTED as COMMITTED
-from rmqha.tools.messages.positions import EARLIEST as EARLIEST
-from rmqha.tools.messages.positions import END, check_range
-from rmqha.tools.messages.positions import LATEST as LATEST
-from rmqha.tools.messages.positions import Position as Position
-from rmqha.tools.messages.positions import PositionType as PositionType
+from rmqha.tools.messages.positions import (
+    COMMITTED,
+    EARLIEST,
+    END,
+    LATEST,
+    Position,
+    PositionType,
+    check_range,
+)
 from rmqha.tools.messages.produce import NO_GROUP, as_object, chosen_queues, new_consumer, read_queues, user_properties
 from rmqha.tools.terminal import (
     CannotAnswerError,

@@ -150,10 +150,14 @@ def body_cell(message: MessageExt, most: int) -> str:
     """Return at most `most` bytes of a body, with its control characters escaped."""
     if isinstance(message.body, MissingBody):
         return cell(f"({message.body.reason})")
-    body = bytes(message.body)
-    part, is_cut = body[:most], most < len(body)
-    text = text_of(part, is_cut)
-    return cell(text if text is not None else f"({len(body)} bytes) {part.hex()}") + (" ..." if is_cut else "")
+    part, text, is_cut = _beginning(message.body, most)
+    return cell(text if text is not None else f"({len(message.body)} bytes) {part.hex()}") + (" ..." if is_cut else "")
+
+
+def _beginning(body: bytes | memoryview, most: int) -> tuple[bytes, str | None, bool]:
+    """Return at most `most` bytes of a body, their text if they are UTF-8, and whether the body has more."""
+    part, is_cut = bytes(body[:most]), most < len(body)
+    return part, text_of(part, is_cut), is_cut
 
 
 def message_object(stored: Stored, most: int) -> dict[str, Any]:
@@ -166,11 +170,9 @@ def message_object(stored: Stored, most: int) -> dict[str, Any]:
 def _body_object(message: MessageExt, most: int) -> dict[str, Any]:
     if isinstance(message.body, MissingBody):
         return {"error": message.body.reason}
-    body = bytes(message.body)
-    part, is_cut = body[:most], most < len(body)
-    text = text_of(part, is_cut)
+    part, text, is_cut = _beginning(message.body, most)
     shown = {"base64": base64.b64encode(part).decode()} if text is None else {"text": text}
-    return {"size": len(body), **shown, "cut": is_cut}
+    return {"size": len(message.body), **shown, "cut": is_cut}
 
 
 def _place(stored: Stored) -> str:
