@@ -23,6 +23,7 @@ channel's lock. A thread sends what the socket takes and leaves the rest to the 
 import itertools
 import logging
 import socket
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -49,6 +50,11 @@ FLUSH_IN_ROUND = 256 << 10
 # A body up to this size is joined with its header into one buffer: copying it is cheaper than a second buffer.
 JOIN_BELOW = 8 << 10
 MAX_BUFFERS = 64  # buffers for one sendmsg
+
+# For SO_LINGER: (switched on, seconds). With 0 seconds the last close of a socket drops what is queued in the kernel
+# and sends RST; switched off, it sends what is queued and then FIN.
+_RESET_AT_CLOSE = struct.pack("ii", 1, 0)
+_SEND_AT_CLOSE = struct.pack("ii", 0, 0)
 
 OnSent = Callable[[bool], None]
 
@@ -161,6 +167,15 @@ class Channel:
     def fileno(self) -> int:
         """Return the socket's descriptor, for selectors."""
         return self._socket.fileno()
+
+    def reset_if_process_dies(self) -> None:
+        """Make the kernel send RST if the process ends, in whatever way, before `close`.
+
+        A Java client fails its calls at once when it receives RST, but after their time-outs when it receives FIN: a
+        consumer's pull after 30 s. `close` undoes this, so an orderly end loses nothing that the kernel has queued.
+        """
+        # Differs: the connections of a server's process that dies end with RST; in the original they end with FIN
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
 
     def write(self, command: RemotingCommand, on_sent: OnSent | None = None) -> None:
         """Queue `command` and send the queue: at once, or at the end of this thread's Round.
@@ -297,6 +312,7 @@ class Channel:
 
     def _shutdown_socket(self) -> None:
         try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _SEND_AT_CLOSE)
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError as error:  # the peer has disconnected already
             log.debug("shutdown of %s: %s", self, error)

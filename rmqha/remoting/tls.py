@@ -270,6 +270,10 @@ class TlsSocket:
         address: tuple[str, int] = self._socket.getsockname()
         return address
 
+    def setsockopt(self, level: int, option: int, value: bytes) -> None:
+        """Set an option of the socket."""
+        self._socket.setsockopt(level, option, value)
+
     def recv_into(self, buffer: memoryview) -> int:
         """Read plain bytes into `buffer` (more than MAX_RECORD bytes); return their number, 0 at the end of the stream.
 
