@@ -32,3 +32,8 @@ def get_subscription_group_path(root_dir: str) -> str:
 def get_consumer_filter_path(root_dir: str) -> str:
     """Return the path of consumerFilter.json."""
     return os.path.join(root_dir, "config", "consumerFilter.json")
+
+
+def get_consumer_subscription_path(root_dir: str) -> str:
+    """Return the path of consumerSubscription.json, an extension of rmqha."""
+    return os.path.join(root_dir, "config", "consumerSubscription.json")

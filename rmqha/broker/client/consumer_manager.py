@@ -101,7 +101,7 @@ class ConsumerManager:
         changed = channel_changed or subscription_changed
         if changed and is_notify_consumer_ids_changed_enable:
             self._listener.handle(ConsumerGroupEvent.CHANGE, group, info.get_all_channel())
-        self._listener.handle(ConsumerGroupEvent.REGISTER, group, sub_list)
+        self._listener.handle(ConsumerGroupEvent.REGISTER, group, sub_list, info)
         return changed
 
     def unregister_consumer(self, group: str, client_channel_info: ClientChannelInfo,
@@ -137,7 +137,7 @@ class ConsumerManager:
 
     def _hold(self, channel: "Channel", group: str, sub_list: Iterable[SubscriptionData]) -> None:
         # Differs: the groups and subscriptions of a connection are limited; the original accepts any number of them
-        size = sum(map(_size, sub_list))
+        size = sum(map(size_of, sub_list))
         with self._lock:
             held = self._held.get(channel)
             if held is None:
@@ -166,7 +166,8 @@ class ConsumerManager:
             self._listener.handle(ConsumerGroupEvent.UNREGISTER, group)
 
 
-def _size(subscription: SubscriptionData) -> int:
+def size_of(subscription: SubscriptionData) -> int:
+    """Return the number of characters that a subscription counts for."""
     tags = subscription.tagsSet or ()
     return (len(subscription.topic or "") + len(subscription.subString or "") + sum(map(len, map(str, tags)))
             + _SUBSCRIPTION_OVERHEAD * (4 + len(tags) + len(subscription.codeSet or ())) // 4)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqha.broker import consumer_filter_manager
 from rmqha.broker.consumer_filter_manager import ConsumerFilterData, ConsumerFilterManager
+from rmqha.broker.consumer_subscription_manager import ConsumerSubscriptionManager, KeptGroup
 from rmqha.broker.expression_message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
 from rmqha.common import subscriptions, sys_flags
 from rmqha.common.broker_config import BrokerConfig
@@ -36,10 +37,11 @@ class PullAdmission:
     """
 
     def __init__(self, broker_config: BrokerConfig, topics: "TopicConfigManager", groups: "SubscriptionGroupManager",
-                 consumers: "ConsumerManager", filters: ConsumerFilterManager, hand_over: "HandOver") -> None:
+                 consumers: "ConsumerManager", kept: ConsumerSubscriptionManager, filters: ConsumerFilterManager,
+                 hand_over: "HandOver") -> None:
         self._config = broker_config
         self._topics, self.groups = topics, groups
-        self._consumers, self._filters = consumers, filters
+        self._consumers, self._kept, self._filters = consumers, kept, filters
         # Submits work to the pool of pulls; SYSTEM_BUSY when its queue is full.
         self.hand_over = hand_over
 
@@ -127,7 +129,7 @@ class PullAdmission:
     def _find_subscription(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
                            response: RemotingCommand) -> _Subscription | None:
         group = header.consumerGroup
-        info = self._consumers.get_consumer_group_info(group)
+        info = self._consumers.get_consumer_group_info(group) or self._kept.of_pull(header)
         if info is None:
             log.warning("the consumer's group info not exist, group: %s", group)
             response.code = response_code.SUBSCRIPTION_NOT_EXIST
@@ -145,21 +147,26 @@ class PullAdmission:
             response.remark = ("the consumer's subscription not exist"
                                + namespace_util.suggest_todo(namespace_util.SAME_GROUP_DIFFERENT_TOPIC))
             return None
-        if subscription.subVersion < header.subVersion:
+        # Differs: a pull whose consumer has subscribed later than those that sent a heartbeat is served if the broker
+        # knows that its subscription is the same; the original refuses it, after a restart for up to 30 s
+        is_later = subscription.subVersion < header.subVersion
+        if is_later and not self._kept.is_same(header, subscription):
             log.warning("The broker's subscription is not latest, group: %s %s", group, subscription.subString)
             response.code = response_code.SUBSCRIPTION_NOT_LATEST
             response.remark = "the consumer's subscription not latest"
             return None
         if subscriptions.is_tag_type(subscription.expressionType):
             return subscription, None
-        filter_data = self._find_filter_data(header, response)
+        is_kept = is_later or isinstance(info, KeptGroup)
+        filter_data = self._find_filter_data(header, subscription.subString if is_kept else None, response)
         return (subscription, filter_data) if filter_data is not None else None
 
-    def _find_filter_data(self, header: PullMessageRequestHeader,
+    def _find_filter_data(self, header: PullMessageRequestHeader, expression: str | None,
                           response: RemotingCommand) -> ConsumerFilterData | None:
         group = header.consumerGroup
         filter_data = self._filters.get(header.topic, group)
-        if filter_data is None:
+        # The files of filters and of subscriptions may have been saved at different times.
+        if filter_data is None or expression is not None and filter_data.expression != expression:
             response.code = response_code.FILTER_DATA_NOT_EXIST
             response.remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
             return None
