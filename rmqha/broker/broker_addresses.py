@@ -1,8 +1,19 @@
-"""The addresses of a broker, and its name."""
+"""The addresses of a broker, its name, and its place in the tables of name servers."""
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.message.message_layout import Host
+from rmqha.common.mix_all import MASTER_ID
 from rmqha.store.ha.ha_service import HAService
 from rmqha.store.message_store_config import MessageStoreConfig
+
+
+class Place(NamedTuple):
+    """The place of a broker in a name server's tables, in the order of a request to unregister it."""
+
+    cluster: str
+    address: str
+    name: str
+    broker_id: int
 
 
 class BrokerAddresses:
@@ -31,6 +42,16 @@ class BrokerAddresses:
     def broker_addr(self) -> str:
         """The address for clients, `brokerIP1:port`."""
         return f"{self._config.brokerIP1}:{self.store_host[1]}"
+
+    @property
+    def master_address(self) -> str:
+        """The address that any master of this name registers; "" if a master registers its own (masterAddress)."""
+        return self._config.masterAddress
+
+    def registered_addr(self, broker_id: int) -> str:
+        """Return the address that is registered at name servers for a broker with this id."""
+        shared = self._config.masterAddress if broker_id == MASTER_ID else ""
+        return shared or self.broker_addr
 
     @property
     def ha_server_addr(self) -> str:

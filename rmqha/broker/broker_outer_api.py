@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from rmqha.broker.broker_addresses import Place
 from rmqha.common import mix_all, util_all
 from rmqha.common.data_version import ChangeLog, DataVersion
 from rmqha.common.lazy_tuples import NamedTuple
@@ -65,6 +66,7 @@ from rmqha.remoting.remoting_client import RemotingClient, WatchedClient
 from rmqha.remoting.remoting_config import RemotingClientConfig
 
 if TYPE_CHECKING:
+    from rmqha.broker.shared_address import SharedAddress
     from rmqha.common.protocol.command_custom_header import CommandCustomHeader
 
 
@@ -179,6 +181,7 @@ class _Encoded(NamedTuple):
     part: Part
     header: RegisterBrokerRequestHeader
     body: bytes
+    master_epoch: int = 0
 
     def request(self) -> RemotingCommand:
         """Return a new request with these contents."""
@@ -188,6 +191,8 @@ class _Encoded(NamedTuple):
         request.add_ext_field(table_version.NOW, self.part.now)
         if self.part.alone:
             request.add_ext_field(table_version.ALONE, self.part.alone)
+        if self.master_epoch:
+            request.add_ext_field(table_version.EPOCH, str(self.master_epoch))
         return request
 
 
@@ -211,6 +216,8 @@ class BrokerOuterAPI:
         self.ws_addr = mix_all.get_ws_addr()  # URL of the address server
         self._name_srv_addr: str | None = None  # the address server's last answer
         self._told_states = ToldStates()
+        # Set by a broker that registers an address which it shares as a master.
+        self.shared: SharedAddress | None = None
 
     def start(self) -> None:
         """Open the client."""
@@ -245,11 +252,12 @@ class BrokerOuterAPI:
 
     def register_broker_all(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int,
                             ha_server_addr: str, registration: Registration, filter_server_list: list[str],
-                            oneway: bool, timeout_mills: int, compressed: bool) -> list[RegisterBrokerResult]:
+                            oneway: bool, timeout_mills: int, compressed: bool,
+                            master_epoch: int = 0) -> list[RegisterBrokerResult]:
         """Register with all name servers, and return their responses in the order in which they arrive.
 
         Waits up to `timeout_mills`. With `oneway` it does not wait: a name server of ours responds nevertheless, and is
-        sent everything when it lacks the previous state.
+        sent everything when it lacks the previous state. `master_epoch`: for a shared address, see SharedAddress.
 
         Differs: a name server of ours is sent only the changes since the state that it reported; the original sends all
         topics.
@@ -260,9 +268,11 @@ class BrokerOuterAPI:
             header = RegisterBrokerRequestHeader(
                 brokerName=broker_name, brokerAddr=broker_addr, clusterName=cluster_name, haServerAddr=ha_server_addr,
                 brokerId=broker_id, compressed=compressed, bodyCrc32=util_all.crc32(body))
-            return _Encoded(part, header, body)
+            return _Encoded(part, header, body, master_epoch)
 
         def register(namesrv_addr: str) -> RegisterBrokerResult | None:
+            if self.shared is not None and not self.shared.begins(namesrv_addr, place):
+                return None
             request = encoded[states[namesrv_addr]].request()
             if not oneway:
                 return complete(namesrv_addr, self._invoke(namesrv_addr, request, timeout_mills))
@@ -283,9 +293,12 @@ class BrokerOuterAPI:
                 response = self._invoke(namesrv_addr, everything.request(), timeout_mills)
                 taken = (response.ext_fields or {}).get(table_version.TAKEN)
             self._told_states.note(namesrv_addr, taken or "")
+            if self.shared is not None:
+                self.shared.ends(namesrv_addr, place)
             log.info("register broker[%d]to name server %s OK", broker_id, namesrv_addr)
             return _registration_result(response)
 
+        place = Place(cluster_name, broker_addr, broker_name, broker_id)
         addresses = self.remoting_client.get_name_server_address_list() or []
         states = {namesrv_addr: self._told_states.of(namesrv_addr) for namesrv_addr in addresses}
         encoded = {state: encode(registration.part(state)) for state in set(states.values())}
@@ -311,6 +324,9 @@ class BrokerOuterAPI:
     def unregister_broker_all(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
         """Unregister the broker from each name server."""
         for namesrv_addr in self.remoting_client.get_name_server_address_list() or ():
+            if self.shared is not None:
+                self.shared.leave_all(namesrv_addr, Place(cluster_name, broker_addr, broker_name, broker_id))
+                continue
             try:
                 self.unregister_broker(namesrv_addr, cluster_name, broker_addr, broker_name, broker_id)
                 log.info("unregisterBroker OK, NamesrvAddr: %s", namesrv_addr)
@@ -318,11 +334,14 @@ class BrokerOuterAPI:
                 log.warning("unregisterBroker Exception, %s: %s", namesrv_addr, failure)
 
     def unregister_broker(self, namesrv_addr: str, cluster_name: str, broker_addr: str, broker_name: str,
-                          broker_id: int) -> None:
-        """Unregister the broker from one name server. Raises RemotingException."""
+                          broker_id: int, shared: str = "") -> None:
+        """Unregister the broker from one name server, and a master from the address `shared`, as far as it was the last
+        one that registered there. Raises RemotingException."""
         header = UnRegisterBrokerRequestHeader(brokerName=broker_name, brokerAddr=broker_addr,
                                                clusterName=cluster_name, brokerId=broker_id)
         request = RemotingCommand.create_request_command(request_code.UNREGISTER_BROKER, header)
+        if shared:
+            request.add_ext_field(table_version.SHARED, shared)
         self._invoke(namesrv_addr, request)
 
     def need_register(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int,
@@ -385,9 +404,12 @@ class BrokerOuterAPI:
         return self._runtime_number(addr, "commitLogMinOffset")
 
     def _runtime_number(self, addr: str, key: str) -> int:
+        return int(self.get_broker_runtime_info(addr).get(key, "not reported"))
+
+    def get_broker_runtime_info(self, addr: str) -> dict[str, str]:
+        """Return a broker's runtime information. Raises RemotingException, FastjsonError."""
         response = self._ask(addr, request_code.GET_BROKER_RUNTIME_INFO)
-        table = remoting_serializable.from_json(KVTable, response.body or b"").table or {}
-        return int(table.get(key, "not reported"))
+        return remoting_serializable.from_json(KVTable, response.body or b"").table or {}
 
     def get_broker_ha_fields(self, addr: str) -> dict[str, str]:
         """Return the fields about a broker's HA port, which accompany its replication status.

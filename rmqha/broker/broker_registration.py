@@ -6,11 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 
-from rmqha.broker.broker_addresses import BrokerAddresses
+from rmqha.broker.broker_addresses import BrokerAddresses, Place
 from rmqha.broker.broker_outer_api import BrokerOuterAPI, Registration
 from rmqha.broker.topic_config_manager import TopicConfigManager
 from rmqha.common import sys_flags
 from rmqha.common.broker_config import BrokerConfig
+from rmqha.common.mix_all import MASTER_ID
+from rmqha.common.protocol.cluster_bodies import RegisterBrokerResult
 from rmqha.common.protocol.table_bodies import TopicConfigSerializeWrapper
 from rmqha.common.topics import TopicConfig
 from rmqha.store.message_store_config import MessageStoreConfig
@@ -35,6 +37,14 @@ class BrokerRegistration:
         self._topics = topics
         self._api = api
         self._lock = threading.RLock()  # one registration at a time
+        if addresses.master_address:
+            # Imported here because few brokers have one.
+            from rmqha.broker.shared_address import SharedAddress
+
+            api.shared = SharedAddress(addresses.master_address, self._is_current, api.unregister_broker,
+                                       api.remoting_client)
+        # Returns the epoch of this broker's mastership; 0 where masters have none.
+        self.master_epoch: Callable[[], int] = lambda: 0
         # True until a controller has decided this broker's role: the broker does not register before that.
         self.is_isolated = broker_config.enableControllerMode
         # Called before each registration while the broker is not isolated.
@@ -88,9 +98,7 @@ class BrokerRegistration:
 
     def unregister_broker_all(self) -> None:
         """Unregister the broker from all name servers."""
-        config = self._config
-        self._api.unregister_broker_all(config.brokerClusterName, self._addresses.broker_addr, config.brokerName,
-                                        config.brokerId)
+        self._api.unregister_broker_all(*self._place())
 
     def isolate(self) -> None:
         """Unregister the broker if it may be registered, and do not register it again."""
@@ -100,7 +108,16 @@ class BrokerRegistration:
             self.is_isolated = True
 
     def _may_register(self) -> bool:
-        return not self.is_isolated and self.may_register()
+        # A slave that still has the master's id is in the middle of a role change, which registers at its end.
+        is_changing = self._api.shared is not None and self._role.is_slave and self._role.broker_id == MASTER_ID
+        return not self.is_isolated and not is_changing and self.may_register()
+
+    def _place(self) -> Place:
+        config, broker_id = self._config, self._role.broker_id
+        return Place(config.brokerClusterName, self._addresses.registered_addr(broker_id), config.brokerName, broker_id)
+
+    def _is_current(self, place: Place) -> bool:
+        return self._may_register() and self._place() == place
 
     def _registered_topics(self, names: Iterable[str] | None) -> TopicConfigSerializeWrapper:
         """Return these topics, or all for None, in the form in which they are registered."""
@@ -116,17 +133,21 @@ class BrokerRegistration:
         return TopicConfig(config.topicName, config.readQueueNums, config.writeQueueNums, permission)
 
     def _do_register_broker_all(self, check_order_config: bool, oneway: bool, alone: str | None = None) -> None:
-        config, addresses = self._config, self._addresses
+        config, place = self._config, self._place()
         registration = Registration(self._topics.changes, self._registered_topics, alone)
+        has_epoch = self._api.shared is not None and place.broker_id == MASTER_ID
         results = self._api.register_broker_all(
-            config.brokerClusterName, addresses.broker_addr, config.brokerName, config.brokerId,
-            addresses.ha_server_addr, registration, [], oneway, config.registerBrokerTimeoutMills,
-            config.compressedRegister)
+            *place, self._addresses.ha_server_addr, registration, [], oneway, config.registerBrokerTimeoutMills,
+            config.compressedRegister, self.master_epoch() if has_epoch else 0)
         if not oneway:
             self.name_servers_registered = len(results)
         if not results:
             return
         result = results[0]
+        if result.masterAddr is not None and result.masterAddr == self._addresses.master_address \
+                and result.haServerAddr == self._addresses.ha_server_addr:
+            # This broker's own registration, from when it was the master: no other broker is yet.
+            result = RegisterBrokerResult(None, None, result.kvTable)
         self.registered_master = None if result.masterAddr is None or result.haServerAddr is None \
             else (result.masterAddr, result.haServerAddr)
         if self.on_master_ha is not None and result.haServerAddr is not None:
@@ -156,8 +177,5 @@ class BrokerRegistration:
                 + ". Start the master, or correct brokerName: it must match the master's")
 
     def _need_register(self) -> bool:
-        config = self._config
         version = self._topics.data_version.copy()
-        return any(self._api.need_register(
-            config.brokerClusterName, self._addresses.broker_addr, config.brokerName, config.brokerId, version,
-            config.registerBrokerTimeoutMills))
+        return any(self._api.need_register(*self._place(), version, self._config.registerBrokerTimeoutMills))

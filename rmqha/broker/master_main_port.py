@@ -4,6 +4,7 @@
 """
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.broker_outer_api import BrokerAnswerException, BrokerOuterAPI
@@ -30,6 +31,7 @@ log = logging.getLogger("RocketmqBroker")
 HANDSHAKE_FIELD = "haHandshake"
 HA_PORT_FIELD = "haListenPort"
 HA_ADDRESS_FIELD = "haServerAddr"  # host:port
+ADDRESS_FIELD = "brokerAddr"  # the broker's own main port, host:port
 
 # Time for this broker to finish its start after its HA client has connected.
 _START_S = 5.0
@@ -43,7 +45,8 @@ def handshake_fields(store_config: "MessageStoreConfig", ha_service: "HAService"
     speaks = handshake_mode(store_config) is not HandshakeMode.NEVER and not store_config.enableAutoSwitchHA
     return {HANDSHAKE_FIELD: str(COMPARING_VERSION if speaks else 0),
             HA_PORT_FIELD: str(ha_service.ha_listen_port),
-            HA_ADDRESS_FIELD: addresses.ha_server_addr}
+            HA_ADDRESS_FIELD: addresses.ha_server_addr,
+            ADDRESS_FIELD: addresses.broker_addr}
 
 
 class MasterMainPort:
@@ -57,6 +60,8 @@ class MasterMainPort:
         self._api = api
         self._addresses = addresses
         self._slave_synchronize = slave_synchronize
+        # Returns the HA address of the master that this broker follows. Set before the start.
+        self.followed: Callable[[], str | None] = lambda: None
         self._begun = threading.Event()  # set by `begin`, and by `end`
         self._has_ended = False
 
@@ -98,13 +103,38 @@ class MasterMainPort:
             candidates.append(known)
         found = None
         for address in candidates:
-            kind = self._ask(address, ha_port)
+            kind = self._ask(address, ha_address, ha_port)
             if kind is MasterKind.OURS:
                 return kind
             found = found or kind
         return found
 
-    def _ask(self, address: str, ha_port: int) -> MasterKind | None:
+    def own_address_of(self, master_addr: str) -> str | None:
+        """Return the own main port of the followed master, which registers `master_addr`; None if it is not known now.
+
+        A master may register an address that is not its own (masterAddress). Whatever answers there may be another
+        broker for a moment, even this one. So it has to prove that it is the master whose log this broker follows.
+        """
+        if master_addr != self._addresses.master_address:
+            return master_addr
+        followed = self.followed()
+        place = None if followed is None else parse_address(followed)
+        for address in () if place is None else (_main_address(*place), master_addr):
+            try:
+                fields = self._api.get_broker_ha_fields(address)
+            except BrokerAnswerException as error:
+                if error.response_code == response_code.REQUEST_CODE_NOT_SUPPORTED:
+                    return address
+                continue
+            except RemotingException as error:
+                log.info("cannot ask %s whether it is the master with the HA address %s: %s", address, followed, error)
+                continue
+            if HANDSHAKE_FIELD not in fields or fields.get(HA_ADDRESS_FIELD) == followed \
+                    or address != master_addr and place is not None and fields.get(HA_PORT_FIELD) == str(place[1]):
+                return fields.get(ADDRESS_FIELD, address)
+        return None
+
+    def _ask(self, address: str, ha_address: str, ha_port: int) -> MasterKind | None:
         try:
             fields = self._api.get_broker_ha_fields(address)
         except BrokerAnswerException as error:
@@ -116,6 +146,10 @@ class MasterMainPort:
             return MasterKind.OTHER
         if fields.get(HA_PORT_FIELD) != str(ha_port):
             log.warning("the broker at %s has the HA port %s, not %d", address, fields.get(HA_PORT_FIELD), ha_port)
+            return None
+        if address == self._addresses.master_address and fields.get(HA_ADDRESS_FIELD) != ha_address:
+            log.info("%s, the address of any master, leads to the broker with the HA address %s, not %s", address,
+                     fields.get(HA_ADDRESS_FIELD), ha_address)
             return None
         version = fields[HANDSHAKE_FIELD]
         return MasterKind.OURS if version.isdecimal() and int(version) >= COMPARING_VERSION else MasterKind.OTHER

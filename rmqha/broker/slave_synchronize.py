@@ -16,16 +16,20 @@ ahead of its own log, which arrives through another connection. Each table has i
   would be lost. So each table waits in memory until the slave's log has reached the end that the master's log had
   after the table was read: everything that the table counts lies before that end. Of several such tables the newest
   one is written.
+
+For pages about the role, the master is also asked for the end of its log (`MasterState`).
 """
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqha.broker.broker_outer_api import Told
 from rmqha.common import mix_all
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.topics import SubscriptionGroupConfig, TopicConfig
 from rmqha.remoting.exception import RemotingException
 from rmqha.remoting.protocol import remoting_serializable
@@ -77,6 +81,15 @@ class TableVersions:
         self._known = {}
 
 
+class MasterState(NamedTuple):
+    """The state of a master's log, as it reports it."""
+
+    log_end: int
+    # The ids of the replicas that hold all that it has acknowledged, itself included; None: it does not report them.
+    in_sync: frozenset[int] | None
+    asked_ns: int  # monotonic, before the request
+
+
 class SlaveSynchronize:
     """Copies the four tables to one slave. `sync_all` runs on one thread; any thread may set `master_addr`.
 
@@ -96,8 +109,15 @@ class SlaveSynchronize:
         self._topic_deletion = topic_deletion
         # Returns the end of this slave's log, as an offset.
         self._log_end = log_end
+        # Returns the own address of the master that registers an address, None if it is not known now. Set before the
+        # start.
+        self.own_address_of: Callable[[str], str | None] = lambda master_addr: master_addr
         # ip:port of the master's remoting server; None: nothing to do.
         self.master_addr: str | None = None
+        # True: `master_state` is kept up to date. Set before the start.
+        self.asks_for_state = False
+        # The last reported state; replaced as a whole by the thread of `sync_all`.
+        self.master_state: MasterState | None = None
         # True: a lower consumer offset of the master replaces the slave's.
         self.take_lower_offsets = False
         self._topics_lock = threading.Lock()
@@ -110,34 +130,44 @@ class SlaveSynchronize:
 
     def follow(self, master_addr: str | None) -> None:
         """Set the master's address; None: no master is known."""
+        if master_addr != self.master_addr:
+            self.master_state = None
         self.master_addr = master_addr
 
     def begin_anew(self) -> None:
         """Start again after a role change: forget the master and the states of its tables."""
-        self.master_addr = None
+        self.master_addr = self.master_state = None
         self._versions.forget()
         # Request the delay offsets again too: the file may now hold this broker's own.
         self._waiting_of = None
 
     def sync_all(self) -> None:
         """Copy all four tables from the master."""
-        self._sync("SyncTopicConfig", self._sync_topic_config)
-        self._sync("SyncConsumerOffset", self._sync_consumer_offset)
-        self._sync("SyncDelayOffset", self._sync_delay_offset)
-        self._sync("SyncSubscriptionGroup", self._sync_subscription_group_config)
+        registered = self.master_addr
+        master_addr = None if registered is None else self.own_address_of(registered)
+
+        def sync(name: str, copy: Callable[[str], None]) -> None:
+            # A role change may come in between.
+            if self.master_addr == registered:
+                self._sync_from(master_addr, name, copy)
+
+        sync("SyncTopicConfig", self._sync_topic_config)
+        sync("SyncConsumerOffset", self._sync_consumer_offset)
+        sync("SyncDelayOffset", self._sync_delay_offset)
+        sync("SyncSubscriptionGroup", self._sync_subscription_group_config)
+        if self.asks_for_state:
+            sync("SyncMasterState", lambda address: self._ask_for_state(address, registered))
 
     def take_topics(self) -> None:
         """Copy the master's topics now. Raises RemotingException if the master is unknown or does not respond."""
-        if self.master_addr is None:
+        address = None if self.master_addr is None else self.own_address_of(self.master_addr)
+        if address is None:
             raise RemotingException("no master is known")
-        self._sync_topic_config(self.master_addr)
+        self._sync_topic_config(address)
 
     def take_consumer_offsets(self, address: str) -> None:
         """Copy those consumer offsets of another broker that are higher than ours."""
         self._sync_from(address, "SyncConsumerOffset", self._sync_consumer_offset)
-
-    def _sync(self, name: str, copy: Callable[[str], None]) -> None:
-        self._sync_from(self.master_addr, name, copy)
 
     def _sync_from(self, master_addr: str | None, name: str, copy: Callable[[str], None]) -> None:
         if master_addr is None or master_addr == self._addresses.broker_addr:
@@ -271,6 +301,16 @@ class SlaveSynchronize:
             self._last_delay_offset = delay_offset
         self._write_delay_offset()
         log.info("Update slave delay offset from master, %s", master_addr)
+
+    def _ask_for_state(self, master_addr: str, registered: str | None) -> None:
+        asked_ns = time.monotonic_ns()
+        told = self._api.get_broker_runtime_info(master_addr)
+        in_sync = told.get("haSyncStateSet")
+        state = MasterState(int(told["commitLogMaxOffset"]), None if in_sync is None else frozenset(
+            int(broker_id) for broker_id in in_sync.split(",") if broker_id), asked_ns)
+        # A role change in between has made the answer useless.
+        if registered == self.master_addr:
+            self.master_state = state
 
     def _write_delay_offset(self) -> None:
         """Write the newest table that the log has caught up with."""

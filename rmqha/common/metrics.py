@@ -1,15 +1,18 @@
-"""The metrics and health pages of a server: /metrics, /healthz and /readyz.
+"""The metrics and health pages of a server: /metrics, /healthz and /readyz, and the pages about its role.
 
 - `Metric`, `Family`: a metric, and its samples.
 - `Pace`: lets other threads run while a long answer is produced, and limits its time.
 - `encode`, `encode_all`: the text format of Prometheus, by prometheus-client (the extra `metrics`).
 - `Subject`, `Pages`: the server that provides the metrics and health, and the pages of its metrics port.
+
+Only /metrics needs prometheus-client.
 """
 import importlib.util
+import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -109,12 +112,6 @@ HOW_TO_INSTALL = f"metrics need prometheus-client: {how_to_install('metrics')}"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _HEADER_LINES = 2  # HELP and TYPE
 _TOTAL = "_total"
-
-
-def check_available(port: int, bad_key: Callable[[str, str], object]) -> None:
-    """Call `bad_key(key, what to install)` when a metrics port is configured and the library is missing."""
-    if port and not is_available():
-        bad_key(CONFIG_KEY, HOW_TO_INSTALL)
 
 
 def is_available() -> bool:
@@ -217,9 +214,9 @@ def _add_distribution(made: "ClientMetric", name: str, labels: dict[str, str], v
 # For one answer. Prometheus waits 10 s by default.
 TIME_LIMIT_S = 8.0
 _SCRAPES_AT_ONCE = 2
-_TEXT = "text/plain; charset=utf-8"
-_INDEX = b"/metrics  numbers for Prometheus\n/healthz  200 as long as the process serves\n" \
-         b"/readyz   200 when clients can work with it, otherwise 503 and the reasons\n"
+_TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
+_INDEX = (("/metrics", "numbers for Prometheus"), ("/healthz", "200 as long as the process serves"),
+          ("/readyz", "200 when clients can work with it, otherwise 503 and the reasons"))
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 SCRAPE_INCOMPLETE = Metric("rmqha_scrape_incomplete", GAUGE, (),
@@ -236,8 +233,24 @@ class Page(NamedTuple):
     body: list[bytes]
 
 
+def role_page(status: int, fields: Mapping[str, object]) -> Page:
+    """Return the answer of a page about a role: a JSON object on one line."""
+    return Page(status, _JSON, [json.dumps(fields).encode() + b"\n"])
+
+
+class RolePage(NamedTuple):
+    """A page about a server's role.
+
+    `make` returns the answer to a query string. It only reads attributes, and waits for no lock and no disk. `meaning`
+    is for the list of the pages.
+    """
+
+    make: Callable[[str], Page]
+    meaning: str
+
+
 class Subject:
-    """The server that the pages are about. Override all three methods; several threads may call them at once."""
+    """The server that the pages are about. Override the first three methods; several threads may call them at once."""
 
     def families(self, pace: Pace) -> Iterable[Family]:
         """Return the metrics, the most important ones first. Long work calls `pace.step`."""
@@ -251,6 +264,10 @@ class Subject:
         """Return the reasons why clients cannot use the server now; empty when they can."""
         raise NotImplementedError
 
+    def role_pages(self) -> Mapping[str, RolePage]:
+        """Return the pages about its role, by path. Called once."""
+        return {}
+
 
 class Pages:
     """The pages of one subject."""
@@ -260,17 +277,26 @@ class Pages:
         self._free_scrapes = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
         # Once set, an answer in progress ends early.
         self.is_stopped = False
-        self._by_path: dict[str, Callable[[], Page]] = {
-            "/": lambda: Page(200, _TEXT, [_INDEX]), "/metrics": self._metrics,
-            "/healthz": lambda: _verdict(self._subject.why_not_healthy()),
-            "/readyz": lambda: _verdict(self._subject.why_not_ready())}
+        role_pages = subject.role_pages()
+        self._by_path: dict[str, Callable[[str], Page]] = {
+            "/": lambda _query: Page(200, _TEXT, [self._index]), "/metrics": lambda _query: self._metrics(),
+            "/healthz": lambda _query: _verdict(subject.why_not_healthy()),
+            "/readyz": lambda _query: _verdict(subject.why_not_ready()),
+            **{path: page.make for path, page in role_pages.items()}}
+        # Pages that are quick to generate, and needed even when the server is busy.
+        self.health_paths = HEALTH_PATHS.union(role_pages)
+        lines = (*_INDEX, *((path, page.meaning) for path, page in role_pages.items()))
+        self._index = "".join(f"{path:<9} {meaning}\n" for path, meaning in lines).encode()
 
-    def page(self, path: str) -> Page:
-        """Return the page at a path; a 404 page for an unknown path."""
-        make = self._by_path.get(path.partition("?")[0])
-        return make() if make is not None else Page(404, _TEXT, [b"there are:\n", _INDEX])
+    def page(self, target: str) -> Page:
+        """Return the page at a path, which a query may follow; a 404 page for an unknown path."""
+        path, _mark, query = target.partition("?")
+        make = self._by_path.get(path)
+        return make(query) if make is not None else Page(404, _TEXT, [b"there are:\n", self._index])
 
     def _metrics(self) -> Page:
+        if not is_available():
+            return Page(501, _TEXT, [f"{HOW_TO_INSTALL}\n".encode()])
         if not self._free_scrapes.acquire(blocking=False):
             return Page(503, _TEXT, [b"%d others ask at this moment\n" % _SCRAPES_AT_ONCE])
         try:

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Protocol
 
 import rmqha
 from rmqha.common import java
-from rmqha.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Metric, Pace, Sample, Subject
+from rmqha.common.metrics import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Family,
+    Metric,
+    Pace,
+    Page,
+    RolePage,
+    Sample,
+    Subject,
+    role_page,
+)
 from rmqha.common.protocol import request_code, response_code
 from rmqha.common.stats import Distribution, LatencyHistogram
 from rmqha.controller.local_store import NotLeaderError
@@ -196,6 +208,22 @@ class ControllerMetrics(Subject):
         if self._controller.store.leader_id is None:
             reasons.append("no controller is known to lead")
         return reasons
+
+    def role_pages(self) -> dict[str, RolePage]:
+        """Return the page for load balancers and scripts."""
+        return {"/leader": RolePage(lambda _query: self._leader(), "200 when this controller leads")}
+
+    def _leader(self) -> Page:
+        store, life = self._controller.store, self._life
+        reasons = self.why_not_healthy() if life.is_started else ["it is starting, or going down"]
+        leads = store.leads
+        if not leads:
+            reasons.append("another controller leads" if store.leader_id is not None else
+                           "no controller is known to lead")
+        return role_page(503 if reasons else 200, {
+            "state": "failed" if life.failure is not None else "running" if life.is_started else "starting",
+            "role": "leader" if leads else "follower", "id": self._self_id, "leaderId": store.leader_id,
+            "leaderAddress": store.leader_address, "reasons": reasons})
 
 
 def _by_set(sets: list[ReplicaSet], values: list[int]) -> list[Sample]:

@@ -5,7 +5,7 @@ import logging
 import sys
 import threading
 
-from rmqha.common import logs, metrics, mix_all, process, server_util
+from rmqha.common import logs, mix_all, process, server_util
 from rmqha.common import server_util as foreground
 from rmqha.common.configuration import ConfigError, load_config_file, refuse, take_words
 from rmqha.common.controller_config import ControllerConfig, check_controller
@@ -62,7 +62,6 @@ def create_controller_manager(command_line: argparse.Namespace) -> ControllerMan
         controller_config.configStorePath = file
         server_util.say(f"load config properties file OK, {file}")
     take_words(command_line.words, (controller_config, server_config, client_config), warnings.append)
-    metrics.check_available(controller_config.metricsPort, functools.partial(refuse, file, properties))
     if command_line.printConfigItem:
         logs.setup_console_logging()
         for config in (controller_config, server_config, client_config):

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("RocketmqNamesrv")
 
 _V3_0_11, _V4_9_4 = Version["V3_0_11"], Version["V4_9_4"]
+_MOST_DIGITS = 18  # of an epoch
 
 _Handler = Callable[["Channel", RemotingCommand], RemotingCommand]
 
@@ -151,7 +152,7 @@ class DefaultRequestProcessor:
             result = self._routes.register_broker(BrokerRegistration(
                 header.clusterName, header.brokerAddr, header.brokerName, header.brokerId, header.haServerAddr, wrapper,
                 filter_server_list, channel, state, fields.get(table_version.SINCE, ""),
-                fields.get(table_version.ALONE, "")))
+                fields.get(table_version.ALONE, ""), _epoch(fields.get(table_version.EPOCH, ""))))
         except RegistrationGap as gap:
             log.info("%s", gap)
             response = _success(header=RegisterBrokerResponseHeader())
@@ -188,6 +189,11 @@ class DefaultRequestProcessor:
     def unregister_broker(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         """Handle UNREGISTER_BROKER."""
         header = request.decode_command_custom_header(UnRegisterBrokerRequestHeader)
+        shared = (request.ext_fields or {}).get(table_version.SHARED)
+        if shared:
+            # Differs: a master under an address that other replicas share is unregistered only by its own connection; a
+            # name server of the original ignores the field
+            self._routes.unregister_broker(header.clusterName, shared, header.brokerName, mix_all.MASTER_ID, channel)
         self._routes.unregister_broker(header.clusterName, header.brokerAddr, header.brokerName, header.brokerId)
         return _success()
 
@@ -303,6 +309,13 @@ def topic_not_exist(topic: str | None) -> RemotingCommand:
     return _failure(response_code.TOPIC_NOT_EXIST,
                     f"No topic route info in name server for the topic: {string_of(topic)}"
                     + namespace_util.suggest_todo(namespace_util.APPLY_TOPIC_URL))
+
+
+def _epoch(text: str) -> int:
+    """Return the epoch in a field of a registration; 0 when it has none."""
+    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
+        return 0
+    return int(text)
 
 
 def _standard_json(route: TopicRouteData) -> bytes:

@@ -12,13 +12,13 @@ A broker is removed from the routes when its connection ends:
 """
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import rmqha
 from rmqha.common import java
 from rmqha.common.configuration import Configuration
-from rmqha.common.metrics import GAUGE, Family, Metric, Pace, Sample, Subject
+from rmqha.common.metrics import GAUGE, Family, Metric, Pace, RolePage, Sample, Subject
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.threads import NamedThreadPool, ScheduledService
@@ -247,6 +247,10 @@ class NamesrvMetrics(Subject):
     def why_not_ready(self) -> list[str]:
         """Return the reasons if it has not started yet, or is not healthy."""
         return self.why_not_healthy() if self._life.is_started else ["it is starting or shutting down"]
+
+    def role_pages(self) -> Mapping[str, RolePage]:
+        """Return the pages of the controller inside this name server; a name server itself has no role."""
+        return {} if self._controller_manager is None else self._controller_manager.metrics().role_pages()
 
 
 def _by_cluster(counts: "Counter[str]", clusters: "Counter[str]") -> list[Sample]:

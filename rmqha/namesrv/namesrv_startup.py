@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from rmqha.common import logs, metrics, mix_all, process, server_util
+from rmqha.common import logs, mix_all, process, server_util
 from rmqha.common import server_util as foreground
 from rmqha.common.configuration import (
     ConfigError,
@@ -80,7 +80,6 @@ def create_namesrv_controller(command_line: argparse.Namespace) -> NamesrvContro
         namesrv_config.configStorePath = file
         server_util.say(f"load config properties file OK, {file}")
     take_words(command_line.words, configs, warnings.append)
-    metrics.check_available(namesrv_config.metricsPort, functools.partial(refuse, file, properties))
     if command_line.printConfigItem:
         print_config_items(*filter(None, (namesrv_config, server_config, controller_config)))
         return None

@@ -95,6 +95,8 @@ class BrokerLiveInfo:
     place: tuple[str, str, int] = ("", "", 0)  # cluster, brokerName, brokerId
     # The state of its topics, if all of them are known here; "": not all are, or the broker reports no state.
     topics_state: str = ""
+    # Of a master that shares its address with other replicas; 0: of any other broker.
+    master_epoch: int = 0
 
 
 class LiveBroker(NamedTuple):
@@ -125,6 +127,8 @@ class BrokerRegistration:
     topics_since: str = ""
     # The topic that an administrator created or changed; "": the registration has another cause.
     topic_alone: str = ""
+    # Of a master that shares its address with other replicas; 0: of any other broker.
+    master_epoch: int = 0
 
     @property
     def place(self) -> tuple[str, str, int]:
@@ -134,7 +138,7 @@ class BrokerRegistration:
     def live_info(self, now_ms: int) -> BrokerLiveInfo:
         """Return the part of the registration that is kept."""
         return BrokerLiveInfo(now_ms, self.topic_config_wrapper.dataVersion, self.channel, self.ha_server_addr,
-                              self.place, self.topics_state)
+                              self.place, self.topics_state, self.master_epoch)
 
 
 class RegistrationGap(Exception):
@@ -265,6 +269,7 @@ class RouteInfoManager:
         """
         _check(registration)
         with self._changing():
+            self._check_epoch(registration)
             self._check_gap(registration)
             self._check_room(registration)
             addr = registration.broker_addr
@@ -286,6 +291,16 @@ class RouteInfoManager:
             elif registration.filter_server_list is not None:
                 self._filter_server_table.pop(addr, None)
             return self._master_of(registration)
+
+    def _check_epoch(self, registration: BrokerRegistration) -> None:
+        """Refuse an old master under an address that the present one has registered."""
+        # Differs: of two masters that share an address, the one with the higher epoch stays registered; the original
+        # takes them for one broker
+        known = self._broker_live_table.get(registration.broker_addr)
+        if known is not None and known.place == registration.place \
+                and 0 < registration.master_epoch < known.master_epoch:
+            raise RegistrationError(f"the mastership of epoch {registration.master_epoch} is over: the master of epoch "
+                                    f"{known.master_epoch} has registered {registration.broker_addr}")
 
     def _check_gap(self, registration: BrokerRegistration) -> None:
         if registration.topics_since and not follows(registration.topics_since, self._state_of(registration)):
@@ -447,13 +462,20 @@ class RouteInfoManager:
             if addr in self._broker_live_table:
                 self._broker_live_table[addr].topics_state = ""
 
-    def unregister_broker(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int) -> None:
-        """Unregister a broker. Its topics are removed with the last address of its name."""
+    def unregister_broker(self, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int,
+                          only_of: "Channel | None" = None) -> None:
+        """Unregister a broker. Its topics are removed with the last address of its name.
+
+        `only_of`: nothing happens if another connection registered the address last.
+        """
         with self._changing():
+            info = self._broker_live_table.get(broker_addr)
+            if only_of is not None and info is not None and info.channel is not only_of:
+                self._note("unregisterBroker, another broker has registered %s since", broker_addr)
+                return
             self._departed.forget(cluster_name, broker_name, broker_id)
             # Differs: when a broker unregisters, its address stays until it expires if it is registered under another
             # name or id; in the original it is no longer checked, and stays for ever
-            info = self._broker_live_table.get(broker_addr)
             found = info is not None and info.place[1:] == (broker_name, broker_id)
             if found:
                 del self._broker_live_table[broker_addr]

@@ -4,10 +4,13 @@ import io
 import logging
 import socket
 from collections.abc import Callable
+from http import HTTPStatus
 
 from rmqha.common.metrics import Page
 
 log = logging.getLogger("RocketmqRemoting")
+
+_METHODS = "GET, HEAD, OPTIONS"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -29,24 +32,43 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the page."""
-        self._answer(with_body=True)
+        self._write(*self._made(), with_body=True)
 
     def do_HEAD(self) -> None:
         """Answer with the page's headers only."""
-        self._answer(with_body=False)
+        self._write(*self._made(), with_body=False)
 
-    def _answer(self, with_body: bool) -> None:
+    def do_OPTIONS(self) -> None:
+        """Answer with the page's status only, as Patroni does: HAProxy's `option httpchk` sends OPTIONS by default."""
+        self.send_response_only(self._made().status)
+        self.end_headers()
+
+    def _made(self) -> Page:
         try:
-            status, content_type, body = self._page(self.path)
+            return self._page(self.path)
         except Exception as error:
             log.exception("the page %r failed", self.path[:100])
-            status, content_type, body = 500, "text/plain; charset=utf-8", [f"{error!r}; see the log\n".encode()]
+            return Page(500, "text/plain; charset=utf-8", [f"{error!r}; see the log\n".encode()])
+
+    def _write(self, status: int, content_type: str, body: list[bytes], with_body: bool) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(sum(map(len, body))))
+        # A role may change at any moment.
+        self.send_header("Cache-Control", "no-store")
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", _METHODS)
         self.end_headers()
         if with_body:
             self.wfile.writelines(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer an invalid request. The library uses 501 for a method that this class does not have."""
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            self._write(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain; charset=utf-8",
+                         [f"methods: {_METHODS}\n".encode()], with_body=True)
+        else:
+            super().send_error(code, message, explain)
 
     def log_message(self, format: str, *args: object) -> None:
         """Log requests at debug level only."""

@@ -1,8 +1,8 @@
-"""A small HTTP port beside a server's own ports. It answers GET for a few pages, which are generated on request.
+"""A small HTTP port beside a server's own ports. It answers with a few pages, which are generated on request.
 
     HttpPort: selector: listening socket --accept--> connections: read requests as they arrive
         --a request--> HttpPortThread_<n> (pool): generate the page, write, close
-        --for a health page--> HttpPortHealthThread_1, the same: not delayed by peers that are slow to read a page
+        --for a health page, or one about roles--> HttpPortHealthThread_1, the same: not delayed by slow readers
     HttpPort, every second: end connections that take too long
 
 `MetricsPort` is the optional port for a server's metrics and health checks.
@@ -154,7 +154,8 @@ class HttpPort(ServiceThread):
         except BlockingIOError:
             return
         except OSError as error:
-            log.info("%s: a connection ended before its request was complete: %s", self.get_service_name(), error)
+            # Not logged at INFO: health checks may only connect, and a slow disk would delay this thread.
+            log.debug("%s: a connection ended before its request was complete: %s", self.get_service_name(), error)
             data = b""
         head = self._asking[sock] = self._asking[sock] + data
         if not head:
@@ -190,7 +191,7 @@ class HttpPort(ServiceThread):
             sock.setblocking(True)
             self._handler(sock, address, self._page, head)
         except OSError as error:  # disconnected, or ended because it was too slow
-            log.info("%s: connection from %s: %s", self.get_service_name(), address, error)
+            log.debug("%s: connection from %s: %s", self.get_service_name(), address, error)
         finally:
             self._close(sock)
 
@@ -219,7 +220,9 @@ def _peer(sock: socket.socket) -> tuple[str, int]:
 
 
 class MetricsPort:
-    """The optional port for /metrics, /healthz and /readyz. Port None disables it; 0 takes a free one (`local_port`).
+    """The optional port for /metrics, /healthz, /readyz and the pages about the server's role.
+
+    Port None disables it; 0 takes a free one (`local_port`).
 
     `new_subject` creates the subject whose state the pages show. Only `start` calls it, because most servers do not
     have this port.
@@ -243,17 +246,18 @@ class MetricsPort:
         return self._http_port is not None and self._http_port.is_alive()
 
     def start(self) -> None:
-        """Open the port. Raises PortError if it can't be opened, RuntimeError without prometheus-client."""
+        """Open the port. Raises PortError if it can't be opened. Without prometheus-client, /metrics answers 501."""
         if self._port is None or self._http_port is not None:
             return
-        if not metrics.is_available():
-            raise RuntimeError(f"{metrics.CONFIG_KEY}={self._port}: {metrics.HOW_TO_INSTALL}")
-        from rmqha.common.metrics import HEALTH_PATHS, Pages
+        from rmqha.common.metrics import Pages
 
         pages = self._pages = self._pages or Pages(self._new_subject())
-        http_port = HttpPort(self._host, self._port, metrics.CONFIG_KEY, pages.page, HEALTH_PATHS)
+        http_port = HttpPort(self._host, self._port, metrics.CONFIG_KEY, pages.page, pages.health_paths)
         http_port.start()
         self._http_port, pages.is_stopped = http_port, False
+        if not metrics.is_available():
+            log.warning("%s=%d: /metrics answers 501, the other pages work: %s", metrics.CONFIG_KEY,
+                        http_port.local_port, metrics.HOW_TO_INSTALL)
 
     def shutdown(self) -> None:
         """Close the port; pages that are being generated end early. Idempotent."""

@@ -25,6 +25,7 @@ from rmqha.tools.admin.cluster_admin import (
     ClusterAdmin,
     NoAnswerError,
     RefusedError,
+    own_address,
     parsed_address,
 )
 from rmqha.tools.check_base import CheckCommand, Limits, LimitsType, Status
@@ -83,6 +84,7 @@ def controller_check_command(controller: str, namesrv: str | None, names: tuple[
                 masters[each.name] = each.address if each.is_master else masters.get(each.name, "")
         controllers = Controllers(admin)
         views = {name: controllers.look_at(name, addresses) for name in sorted(masters)}
+        masters = {name: _own(admin, address, views[name].master) for name, address in masters.items()}
         asked = controllers.ask(addresses)
     problems = [Problem(fault.status, fault.text) for fault in controller_faults(asked)]
     general = {problem.text for problem in problems}
@@ -99,6 +101,16 @@ def controller_check_command(controller: str, namesrv: str | None, names: tuple[
     else:
         put(f"CONTROLLER {status.name} - {text} | {_perfdata(views)}".removesuffix(" | "))
     raise SystemExit(int(status))
+
+
+def _own(admin: ClusterAdmin, registered: str, master: str) -> str:
+    """Return the own address of a registered master, as far as it is known; it may have registered a proxy's."""
+    if not registered or registered == master:
+        return registered
+    try:
+        return own_address(admin.get_broker_config(registered), registered)
+    except CannotAnswerError:
+        return registered
 
 
 def _perfdata(views: dict[str, FailoverView]) -> str:

@@ -93,16 +93,18 @@ def test_controller_starts_logs_and_exits_on_sigterm(conf, tmp_path):
 
 
 def test_name_server_can_run_a_controller(tmp_path):
-    port = free_port()
+    port, http_port = free_port(), free_port()
     node = NamesrvNode("rmqha", tmp_path)
     with open(node.config_file, "a", encoding="utf-8") as file:
         file.write(f"enableControllerInNamesrv=true\ncontrollerDLegerGroup=group1\ncontrollerDLegerSelfId=n0\n"
-                   f"controllerDLegerPeers=n0-127.0.0.1:{port}\ncontrollerStorePath={tmp_path}/store\n")
+                   f"controllerDLegerPeers=n0-127.0.0.1:{port}\ncontrollerStorePath={tmp_path}/store\n"
+                   f"metricsPort={http_port}\n")
     node.ready = "The ControllerManager boot success. serializeType=JSON"
     try:
         node.start()
         with RawClient(f"127.0.0.1:{port}", 5) as client:
             assert client.request(METADATA).fields["controllerLeaderId"] == "n0"
+        assert http_get(http_port, "/leader")[0] == 200
         with RawClient(node.address, 5) as client:
             assert client.request(BROKER_CLUSTER_INFO).code == 0
         assert "unknown key" not in node.output()
@@ -140,8 +142,16 @@ def test_elections_requests_replicas_and_health(tmp_path):
         told = {name + ("_total" if family.type == "counter" else "") for name, family in scrape.families.items()}
         assert {metric.name for metric in CONTROLLER_METRICS} <= told
         assert http_get(port, "/readyz")[0] == 200
+        status, body, _headers = http_get(port, "/leader")
+        assert status == 200 and json.loads(body) == {
+            "state": "running", "role": "leader", "id": "n0", "leaderId": "n0", "leaderAddress": manager.address,
+            "reasons": []}
         manager.controller.store.shutdown()
         assert http_get(port, "/readyz")[:2] == (503, b"no controller is known to lead\n")
+        status, body, _headers = http_get(port, "/leader")
+        assert status == 503 and json.loads(body) == {
+            "state": "running", "role": "follower", "id": "n0", "leaderId": None, "leaderAddress": None,
+            "reasons": ["no controller is known to lead"]}
         assert Scrape(port).value("role", **owner) != LEADER
         manager.remoting_server.io.shutdown()
         assert http_get(port, "/healthz")[:2] == (503, b"the thread of its port has ended\n")

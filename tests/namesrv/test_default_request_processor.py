@@ -256,6 +256,21 @@ def test_unregistered_broker_is_removed(ask):
     assert ask(request_code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == response_code.TOPIC_NOT_EXIST
 
 
+def test_shared_address_is_given_up_by_a_request_that_names_no_broker(ask):
+    fields = {"brokerName": "broker-a", "brokerAddr": "-", "clusterName": "c1", "brokerId": "-1"}
+    register(ask)
+    assert ask(request_code.UNREGISTER_BROKER, **fields).code == 0
+    assert ask(request_code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 0
+    assert ask(request_code.UNREGISTER_BROKER, sharedAddress=BROKER["brokerAddr"], **fields).code == 0
+    assert ask(request_code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == response_code.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("epoch, known", [("6", 6), ("", 0), ("x", 0), ("-1", 0), ("\u0666", 0), ("9" * 30, 0)])
+def test_epoch_of_a_registration_is_read(ask, controller, epoch, known):
+    register(ask, masterEpoch=epoch)
+    assert controller.route_info_manager._broker_live_table[BROKER["brokerAddr"]].master_epoch == known
+
+
 def test_data_version_shows_whether_to_register_again(ask):
     query = {key: value for key, value in BROKER.items() if key != "haServerAddr"}
     same, other = b'{"counter":1,"timestamp":1000}', b'{"counter":2,"timestamp":1000}'

@@ -9,7 +9,6 @@ import subprocess
 import pytest
 
 from rmqha.common import metrics
-from rmqha.common.filesystem import how_to_install
 from rmqha.common.namesrv_config import NamesrvConfig
 from rmqha.common.protocol import request_code
 from rmqha.namesrv import namesrv_startup
@@ -297,12 +296,17 @@ def test_port_in_use_ends_the_start_with_a_line_naming_it_and_its_holder(run, co
     assert line.startswith(f"The Name Server cannot start: port {port} (listenPort) is in use by pid {os.getpid()} (")
 
 
-def test_metrics_without_their_library_stop_the_start(conf, tmp_path, monkeypatch, capsys):
+def test_health_is_served_without_the_library_of_the_metrics(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics, "is_available", lambda: False)
-    file = conf(f"kvConfigPath={tmp_path}/kv.json\nmetricsPort=5557\n")
-    assert namesrv_startup.main(["-c", file]) == 2
-    assert capsys.readouterr().err == (f"{file}:2: metricsPort: metrics need prometheus-client: "
-                                       f"{how_to_install('metrics')}\n")
+    config = NamesrvConfig(kvConfigPath=str(tmp_path / "kv.json"), metricsPort=free_port())
+    controller = NamesrvController(config, ServerConfig(listenPort=0))
+    assert controller.initialize()
+    controller.start()
+    try:
+        wanted = {"/healthz": 200, "/readyz": 200, "/metrics": 501, "/leader": 404, "/master": 404}
+        assert {path: http_get(config.metricsPort, path)[0] for path in wanted} == wanted
+    finally:
+        controller.shutdown()
 
 
 def test_metrics_port_in_use_ends_the_start_with_a_line_naming_it(run, conf):

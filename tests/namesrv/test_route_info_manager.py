@@ -59,10 +59,11 @@ def topics(*names, version=1, **fields):
 
 
 def register(routes, addr="10.0.0.1:10911", name="broker-a", broker_id=0, cluster="c1", wrapper=None, channel=None,
-             ha="10.0.0.1:10912", filter_servers=()):
+             ha="10.0.0.1:10912", filter_servers=(), epoch=0):
     wrapper = topics("T") if wrapper is None else wrapper
     return routes.register_broker(BrokerRegistration(
-        cluster, addr, name, broker_id, ha, wrapper, list(filter_servers), channel or FakeChannel()))
+        cluster, addr, name, broker_id, ha, wrapper, list(filter_servers), channel or FakeChannel(),
+        master_epoch=epoch))
 
 
 def addrs(routes):
@@ -137,6 +138,51 @@ def test_old_master_that_unregisters_leaves_the_new_one(routes):
     routes.unregister_broker("c1", "10.0.0.1:10911", "broker-a", 0)
     assert addrs(routes) == {"broker-a": {0: "10.0.0.2:10911"}}
     assert routes.pickup_topic_route_data("T") is not None
+
+
+def test_shared_address_is_unregistered_only_by_the_connection_that_registered_it_last(routes):
+    old, new = FakeChannel(), FakeChannel()
+    for channel in (old, new):
+        register(routes, channel=channel)
+    routes.unregister_broker("c1", "10.0.0.1:10911", "broker-a", 0, only_of=old)
+    assert addrs(routes) == {"broker-a": {0: "10.0.0.1:10911"}}
+    routes.on_channel_destroy("10.0.0.9:40000", old)
+    assert addrs(routes) == {"broker-a": {0: "10.0.0.1:10911"}} and routes.departed_brokers() == []
+    routes.unregister_broker("c1", "10.0.0.1:10911", "broker-a", 0, only_of=new)
+    assert addrs(routes) == {} and routes.departed_brokers() == []
+    routes.unregister_broker("c1", "10.0.0.1:10911", "broker-a", 0, only_of=new)
+
+
+def test_own_address_is_replaced_when_a_restarted_master_registers_another_one(routes, clock):
+    """The name server has not noticed the end of the old connection, as after the loss of a host."""
+    lost, present = FakeChannel(), FakeChannel()
+    register(routes, channel=lost)
+    register(routes, "10.9.9.9:10911", channel=present)
+    assert addrs(routes) == {"broker-a": {0: "10.9.9.9:10911"}}
+    clock.now += BROKER_CHANNEL_EXPIRED_TIME
+    register(routes, "10.9.9.9:10911", channel=present)
+    clock.now += 1
+    assert routes.scan_not_active_broker() == 1 and (lost.closed, present.closed) == (True, False)
+    routes.on_channel_destroy("10.0.0.1:40000", lost)
+    assert addrs(routes) == {"broker-a": {0: "10.9.9.9:10911"}} and routes.departed_brokers() == []
+
+
+@pytest.mark.parametrize("is_other", [True, False])
+def test_shared_address_is_not_registered_by_a_master_of_an_older_epoch(routes, is_other):
+    old, new = FakeChannel(), FakeChannel()
+    register(routes, channel=new, epoch=6, ha="10.0.0.2:10912")
+    with pytest.raises(RegistrationError, match="the mastership of epoch 5 is over: the master of epoch 6 has regis"):
+        register(routes, channel=old if is_other else new, epoch=5, wrapper=topics("Other"))
+    register(routes, "10.0.0.3:10911", broker_id=3)
+    routes.on_channel_destroy("10.0.0.9:40000", old)
+    result = register(routes, "10.0.0.3:10911", broker_id=3)
+    assert (result.masterAddr, result.haServerAddr) == ("10.0.0.1:10911", "10.0.0.2:10912")
+    assert routes.get_all_topic_list().topicList == {"T"}
+    # The same epoch again, another place, and a broker without epochs.
+    register(routes, channel=new, epoch=6)
+    register(routes, channel=old, epoch=5, broker_id=1)
+    register(routes, channel=old)
+    register(routes, channel=old, epoch=1)
 
 
 def test_last_address_removes_name_cluster_and_topics(routes):

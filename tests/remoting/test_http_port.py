@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rmqha.common.metrics import Page, Subject
+from rmqha.common.metrics import Page, RolePage, Subject, role_page
 from rmqha.remoting import http_handler, http_port
 from rmqha.remoting.addresses import PortError
 from rmqha.remoting.http_port import HttpPort, MetricsPort
@@ -43,10 +43,21 @@ def test_get_and_head(port):
     assert (status, body) == (200, b"you asked for /a?b=c") and headers["Content-Length"] == str(len(body))
     status, nothing, of_head = http_get(port.local_port, "/a?b=c", "HEAD")
     assert (status, nothing) == (200, b"") and of_head["Content-Length"] == str(len(body))
+    assert headers["Cache-Control"] == of_head["Cache-Control"] == "no-store"
+
+
+def test_options_are_answered_with_the_status_only(port):
+    assert _says(port, b"OPTIONS /a HTTP/1.0\r\n\r\n") == b"HTTP/1.0 200 OK\r\n\r\n"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH", "get", "x" * 100])
+def test_other_methods_are_not_allowed(port, method):
+    status, body, headers = http_get(port.local_port, "/a", method)
+    assert (status, body) == (405, b"methods: GET, HEAD, OPTIONS\n") and headers["Allow"] == "GET, HEAD, OPTIONS"
 
 
 @pytest.mark.parametrize("sent, code", [
-    (b"POST / HTTP/1.1\r\n\r\n", b" 501 "), (b"GET\r\n\r\n", b" 400 "), (b"\x00\x00\x01\x00\r\n", b"400"),
+    (b"POST / HTTP/1.1\r\n\r\n", b" 405 "), (b"GET\r\n\r\n", b" 400 "), (b"\x00\x00\x01\x00\r\n", b"400"),
     (b"GET / HTTP/9.9\r\n\r\n", b" 505 "), (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b" 414 "),
     (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", b" 431 ")])
 def test_invalid_requests_get_a_status_and_the_next_one_is_served(port, sent, code):
@@ -173,7 +184,30 @@ def test_no_socket_is_opened_without_a_port():
     made.shutdown()
 
 
-def test_error_without_the_library_names_what_to_install(monkeypatch):
+class _Healthy(Subject):
+    """A subject without metrics; its page /role says which query it gets."""
+
+    def why_not_healthy(self):
+        return []
+
+    def why_not_ready(self):
+        return ["not yet"]
+
+    def role_pages(self):
+        return {"/role": RolePage(lambda query: role_page(503, {"query": query}), "a role")}
+
+
+def test_port_without_the_library_serves_all_pages_but_the_metrics(monkeypatch, caplog):
     monkeypatch.setattr(http_port.metrics, "is_available", lambda: False)
-    with pytest.raises(RuntimeError, match=r"metricsPort=5557: .*pip install .*\[metrics\]"):
-        MetricsPort("127.0.0.1", 5557, Subject).start()
+    made = MetricsPort("127.0.0.1", 0, _Healthy)
+    for _ in range(2):
+        made.start()
+    try:
+        assert caplog.text.count("/metrics answers 501, the other pages work: metrics need prometheus-client: ") == 1
+        status, body, _headers = http_get(made.local_port, "/metrics")
+        assert status == 501 and body == f"{http_port.metrics.HOW_TO_INSTALL}\n".encode()
+        assert http_get(made.local_port, "/healthz")[0] == 200 and http_get(made.local_port, "/readyz")[0] == 503
+        assert http_get(made.local_port, "/role?a=b")[:2] == (503, b'{"query": "a=b"}\n')
+        assert b"/role     a role\n" in http_get(made.local_port, "/")[1]
+    finally:
+        made.shutdown()

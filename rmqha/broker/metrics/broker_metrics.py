@@ -24,7 +24,19 @@ from rmqha.broker.metrics.runtime_metrics import (
     StoreTimes,
 )
 from rmqha.common import java, mix_all, stats
-from rmqha.common.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Memo, Metric, MetricsNames, Pace, Sample, Subject
+from rmqha.common.metrics import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Family,
+    Memo,
+    Metric,
+    MetricsNames,
+    Pace,
+    RolePage,
+    Sample,
+    Subject,
+)
 from rmqha.common.mix_all import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
 from rmqha.common.stats import StatsSnapshot
 from rmqha.common.subscriptions import MessageModel
@@ -640,3 +652,7 @@ class BrokerMetrics(Subject):
     def why_not_ready(self) -> list[str]:
         """Return the reasons why clients cannot work with the broker."""
         return health.why_not_ready(self._controller)
+
+    def role_pages(self) -> dict[str, RolePage]:
+        """Return the pages for load balancers."""
+        return health.RolePages(self._controller).pages()

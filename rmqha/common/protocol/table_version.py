@@ -11,6 +11,11 @@ whole table is sent. A state is a mark of `ChangeLog`.
                                      changes; ALONE: the topic that an administrator has created or changed: for all
                                      other topics, an administrator's changes at the name server are kept
     its name server's answer         TAKEN: the state that it has now; empty if it needs the whole table
+
+Of brokers whose master registers an address that it shares with the other replicas (masterAddress):
+
+    a master's registration          EPOCH: the epoch of its mastership; an older one is refused
+    a request to unregister          SHARED: that address, which is given up if this connection registered it last
 """
 KNOWN = "knownTableVersion"
 TOLD = "tableVersion"
@@ -19,3 +24,5 @@ SINCE = "topicsSince"
 NOW = "topicsNow"
 ALONE = "topicAlone"
 TAKEN = "topicsTaken"
+EPOCH = "masterEpoch"
+SHARED = "sharedAddress"

@@ -4,7 +4,7 @@ Also the choice of the brokers that a command asks.
 """
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
@@ -85,6 +85,16 @@ class Broker:
     def is_master(self) -> bool:
         """True if the broker's id is a master's."""
         return self.broker_id == MASTER_ID
+
+
+def own_address(config: Mapping[str, str], address: str) -> str:
+    """Return the own address of the broker that answered at `address` with these settings.
+
+    It is another one if the broker registers, as the master, the address of a proxy (masterAddress).
+    """
+    ip, port = config.get("brokerIP1"), config.get("listenPort")
+    is_shared = address == config.get("masterAddress") and ip and port not in (None, "0")
+    return f"{ip}:{port}" if is_shared else address
 
 
 class ClusterAdmin(DefaultMQAdminExt):

@@ -16,7 +16,7 @@ import click
 
 import rmqha
 from rmqha.acl import acl_files
-from rmqha.common import controller_config, filesystem, metrics, mix_all
+from rmqha.common import controller_config, filesystem, mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import allowed_words, base_type, config_keys, key_types
 from rmqha.common.configuration import Bad, ConfigError, Warn, load_config_file, nearest_key, read_config_file
@@ -73,7 +73,6 @@ def check(file: str, kind: str) -> list[Finding]:
             properties = load_config_file(file, configs, warn=warn, bad=error)
             bad_key = _bad_key(file, properties, error)
             controller_config.check_controller(controller, bad_key)
-            metrics.check_available(controller.metricsPort, bad_key)
         else:
             _check_broker(file, warn, error)
     except ConfigError as failure:
@@ -91,7 +90,6 @@ def _check_name_server(file: str, warn: Warn, error: Bad) -> None:
     bad_key = _bad_key(file, properties, error)
     if has_controller:
         controller_config.check_controller(controller, bad_key)
-    metrics.check_available(config.metricsPort, bad_key)
 
 
 def _check_broker(file: str, warn: Warn, error: Bad) -> None:
@@ -101,7 +99,6 @@ def _check_broker(file: str, warn: Warn, error: Bad) -> None:
     bad_key = _bad_key(file, properties, error)
     check_supported(broker, store, bad_key)
     acl_files.check_available(broker.aclEnable, bad_key)
-    metrics.check_available(broker.metricsPort, bad_key)
     check_role(broker, store, bad_key)
     check_sums(server, store, bad_key)
     waits = waits_for_promotion(broker, store)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from rmqha.common.texts import real, whole
 from rmqha.remoting.addresses import Probe, probe
-from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, chosen, number
+from rmqha.tools.admin.cluster_admin import Broker, ClusterAdmin, chosen, number, own_address
 from rmqha.tools.check_base import Status
 from rmqha.tools.connection import connected
 from rmqha.tools.doctor.host_checks import Report, is_loopback, judge_used
@@ -199,6 +199,7 @@ def check_cluster(brokers: list[Broker], extra: list[str], cluster: str | None, 
             if answer is not None:
                 told.append(answer)
                 _check_identity(answer, report)
+        listed.update(own_address(each.config, each.broker.address) for each in told)
         for address in extra:
             if address not in listed:
                 answer = _ask(admin, Broker("", "", 0, address), report)
@@ -247,8 +248,11 @@ def _check_identity(told: TimedTold, report: Report) -> None:
     broker, config = told.broker, told.config
     said = (config.get("brokerName", broker.name), number(config, "brokerId", broker.address, broker.broker_id))
     if said != (broker.name, broker.broker_id):
-        report.error("roles", told.who, f"{said[0]} {said[1]} answers at this address", "two brokers register the same "
-                     "address: give each its own brokerIP1 and listenPort")
+        is_shared = config.get("masterAddress") == broker.address
+        report.error("roles", told.who, f"{said[0]} {said[1]} answers at this address",
+                     "correct the proxy at this address: it has to lead to the broker whose page /master answers 200"
+                     if is_shared else
+                     "two brokers register the same address: give each its own brokerIP1 and listenPort")
     role = config.get("brokerRole", "")
     if role == "SLAVE" and broker.broker_id == 0 and not told.waits_for_role:
         report.error("roles", told.who, "brokerRole=SLAVE with brokerId 0: clients send to it as to a master, and it "
@@ -271,8 +275,9 @@ def _check_wait(told: TimedTold, report: Report) -> None:
 
 def _check_same_ids(brokers: list[Broker], told: list[TimedTold], report: Report) -> None:
     places: dict[tuple[str, int], set[str]] = defaultdict(set)
+    own = {each.broker.address: own_address(each.config, each.broker.address) for each in told}
     for broker in [*brokers, *(each.broker for each in told)]:
-        places[broker.name, broker.broker_id].add(broker.address)
+        places[broker.name, broker.broker_id].add(own.get(broker.address, broker.address))
     for (name, broker_id), addresses in sorted(places.items()):
         if len(addresses) > 1:
             what = "two masters with the same name" if broker_id == 0 else "two brokers with the same brokerId"

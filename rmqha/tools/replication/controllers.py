@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from rmqha.common.protocol.cluster_bodies import ReplicaIdentity, ReplicasInfo
 from rmqha.common.units import size_text
-from rmqha.tools.admin.cluster_admin import ClusterAdmin, parsed_address
+from rmqha.tools.admin.cluster_admin import ClusterAdmin, own_address, parsed_address
 from rmqha.tools.check_base import Status
 from rmqha.tools.replication.ask import Told, in_parallel
 from rmqha.tools.replication.views import ControllerView, FailoverView, Fault, ReplicaView
@@ -155,12 +155,14 @@ def faults_of(view: FailoverView, name: str, registered: str, told: Iterable[Tol
         reasons = "; ".join(f"{each.address}: {each.why_not}" for each in view.replicas if each.why_not)
         return [*faults, Fault(Status.CRITICAL, "the controller has no master for it, and no replica that it may elect"
                                + (f" ({reasons})" if reasons else ""))]
-    if registered and registered != view.master:
+    own = {each.broker.address: own_address(each.config, each.broker.address) for each in answers}
+    if registered and own.get(registered, registered) != view.master:
         faults.append(Fault(Status.CRITICAL, f"the controller's master is {view.master}, but the name server lists "
-                            f"{registered}"))
+                            f"{registered}" + (f", where {own[registered]} answers" if own.get(registered, registered)
+                                               != registered else "")))
     faults += [Fault(Status.WARNING, f"replica {each.broker_id} at {each.address}: {_NOT_HEARD}", each.address)
                for each in view.replicas if not each.alive and not each.is_master]
-    wanted = max((each.setting("minInSyncReplicas", 1) for each in answers if each.broker.address == view.master),
+    wanted = max((each.setting("minInSyncReplicas", 1) for each in answers if own[each.broker.address] == view.master),
                  default=1)
     if len(view.sync_state_set) < wanted:
         faults.append(Fault(Status.CRITICAL, f"the sync-state set has {counted(len(view.sync_state_set), 'replica')}, "

@@ -164,7 +164,7 @@ def first_difference(admin: ClusterAdmin, master: Told, slave: Told, deadline: f
 SHARED = ("minInSyncReplicas", "inSyncReplicas", "totalReplicas", "allAckInSyncStateSet", "enableAutoInSyncReplicas",
           "haMaxTimeSlaveNotCatchup", "haMaxGapNotInSync", "haSlaveFallbehindMax", "slaveTimeout", "flushDiskType",
           "syncFlushTimeout", "haSlaveAckAfterFlush", "controllerLease", "enableControllerMode", "controllerAddr",
-          "maxMessageSize", "messageDelayLevel", "fileReservedTime")
+          "masterAddress", "maxMessageSize", "messageDelayLevel", "fileReservedTime")
 ADVICE = ("set them to the same value on all replicas: mqadmin updateBrokerConfig with -b HOST:PORT for each one (-c "
           "reaches only the current master), or edit each replica's file and restart it")
 

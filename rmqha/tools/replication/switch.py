@@ -35,6 +35,7 @@ from rmqha.tools.admin.cluster_admin import (
     ClusterAdmin,
     NoAnswerError,
     RefusedError,
+    own_address,
     parsed_address,
 )
 from rmqha.tools.connection import connected, namesrv_option
@@ -327,14 +328,32 @@ def promote(admin: ClusterAdmin, broker: str, epoch: int | None, force: bool) ->
 
 
 def _reachable(admin: ClusterAdmin, broker: str) -> dict[str, EpochEntryCache]:
-    """Return the other replicas that answer, with their epochs."""
+    """Return the other replicas that answer, with their epochs, by their own addresses."""
     found = {}
     for other in admin.others(broker):
         try:
-            found[other] = admin.get_broker_epoch_cache(other)
+            address = _own_address(admin, broker, other)
+            found[address] = admin.get_broker_epoch_cache(address)
         except NoAnswerError as error:
             click.echo(f"warning: {error.message}. Messages that only it holds are truncated when it returns", err=True)
     return found
+
+
+def _own_address(admin: ClusterAdmin, broker: str, other: str) -> str:
+    """Return the own address of a replica that is registered at `other`.
+
+    It may be registered at a proxy's address, as any master of its name is (masterAddress). Once roles change, another
+    broker answers there. If none answers, the own address is that of the master that the broker follows.
+    """
+    if other != admin.get_broker_config(broker).get("masterAddress"):
+        return other
+    try:
+        return own_address(admin.get_broker_config(other), other)
+    except NoAnswerError:
+        host, _colon, ha_port = admin.runtime_info(broker).get("haMasterAddress", "").rpartition(":")
+        if not host or not ha_port.isdecimal():
+            raise
+        return f"{host}:{int(ha_port) - 1}"
 
 
 def _check_no_controller(admin: ClusterAdmin, broker: str) -> None:
