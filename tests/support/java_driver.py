@@ -180,11 +180,14 @@ class JavaDriver:
         return sorted((Sent(*row) for row in job.result(timeout_s)["results"]), key=lambda sent: sent.index)
 
     def start_consume(self, namesrv: str, load: Workload, group: str, until: int | None = None, expression: str = "*",
-                      deadline_ms: int = 240_000, linger_ms: int = 1000) -> Job:
-        """Start consuming with a push consumer until `until` distinct messages of `load` have arrived."""
+                      deadline_ms: int = 240_000, linger_ms: int = 1000, **options: object) -> Job:
+        """Start consuming with a push consumer until `until` distinct messages of `load` have arrived.
+
+        `options`: heartbeatMs, the pause between its heartbeats.
+        """
         until = load.count if until is None else until
         return self.submit("consume", namesrv=namesrv, group=group, until=until, expression=expression,
-                           deadlineMs=deadline_ms, lingerMs=linger_ms, progressEvery=100, **load.fields())
+                           deadlineMs=deadline_ms, lingerMs=linger_ms, progressEvery=100, **load.fields(), **options)
 
     def consume(self, namesrv: str, load: Workload, group: str, **options: object) -> dict:
         """Consume and return the report: distinct, repeats, total, foreign, bad[], missing[], queues{}."""

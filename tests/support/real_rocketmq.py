@@ -228,6 +228,7 @@ def _run(command: list[str], pauses_s: Sequence[float] = ()) -> None:
 VERSION_5 = "5.1.4"
 _JAVA5_LOGBACK = "<configuration><root level=\"OFF\"/></configuration>\n"
 _CONTROLLER = "org.apache.rocketmq.controller.ControllerStartup"
+_MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
 class Java5:
@@ -246,6 +247,17 @@ class Java5:
 def controller_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Return command and environment of a controller."""
     return _java5_command(_CONTROLLER, config_file, folder)
+
+
+def namesrv5_command(config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Return command and environment of a name server of 5.1.4."""
+    return _java5_command(NAMESRV, config_file, folder)
+
+
+def mqadmin5_command(folder: Path, *words: str) -> tuple[list[str], dict[str, str]]:
+    """Return command and environment of mqadmin of 5.1.4."""
+    return [*java_command(), f"-Duser.home={folder}", "-cp", f"{jars_of(VERSION_5)}/*", _MQADMIN, *words], {
+        "ROCKETMQ_HOME": str(folder)}
 
 
 def _java5_command(name: str, config_file: Path, folder: Path) -> tuple[list[str], dict[str, str]]:

@@ -58,6 +58,7 @@ class Star:
         self._name = name
         self._ips: dict[str, str] = {}  # node -> address
         self._cuts: set[tuple[str, str]] = set()  # from, to
+        self.unplugged: set[str] = set()
 
     def open(self) -> "Star":
         """Enable forwarding between the future nodes."""
@@ -97,6 +98,24 @@ class Star:
         for pair in self._cuts:
             self._rule("del", *pair)
         self._cuts.clear()
+
+    def unplug(self, node: str) -> None:
+        """Take the node's link down. Packets to it get lost, without an error for their sender."""
+        namespace, number = self._namespace(node), list(self._ips).index(node)
+        device = json.loads(run("ip", "-j", "-n", namespace, "link", "show", "eth0"))[0]
+        # Otherwise the neighbour is unknown after a while, and senders get an error.
+        run("ip", "neigh", "replace", self._ips[node], "lladdr", device["address"], "dev", f"star{number}",
+            "nud", "permanent")
+        run("ip", "-n", namespace, "link", "set", "eth0", "down")
+        self.unplugged.add(node)
+
+    def plug(self, node: str) -> None:
+        """Undo `unplug`."""
+        namespace, number = self._namespace(node), list(self._ips).index(node)
+        run("ip", "-n", namespace, "link", "set", "eth0", "up")
+        run("ip", "-n", namespace, "route", "replace", "default", "via", f"10.77.{number}.1")
+        run("ip", "neigh", "del", self._ips[node], "dev", f"star{number}")
+        self.unplugged.discard(node)
 
     def _rule(self, verb: str, source: str, target: str) -> None:
         run("ip", "rule", verb, "from", self._ips[source], "to", self._ips[target], "blackhole", "prio", "100")
@@ -219,6 +238,8 @@ class Cluster:
         self.file_size, self.largest_body = random.Random(f"files {seed}").choice(_FILE_SIZES)
         self._library: Path | None = None
         self.namesrv: NamesrvNode | None = None
+        # Further properties of the controllers.
+        self.controller_keys: dict[str, object] = {}
         # A monotonic time, at or before the start of the present controller's leadership.
         self.leads_since = 0.0
 
@@ -255,7 +276,8 @@ class Cluster:
 
     def _make_controllers(self) -> None:
         keys: dict[str, object] = {}
-        if self.plan.controller == "rmqha" and self.plan.store == "etcd":
+        has_etcd = self.plan.controller == "rmqha" and self.plan.store == "etcd"
+        if has_etcd:
             places = {f"e{number}": self._place(f"e{number}") for number in range(3)}
             members = {name: (f"{ip}:{ports.free_port()}", f"{ip}:{ports.free_port()}")
                        for name, (ip, _) in places.items()}
@@ -264,11 +286,11 @@ class Cluster:
             self.names.update({node.name: node.name for node in self.etcd})
             start_etcd(self.etcd)
             keys = {"controllerStore": "etcd", "etcdEndpoints": ";".join(client for client, _ in members.values())}
-        places = {f"c{number}": self._place(f"c{number}") for number in range(2 if keys else 1)}
+        places = {f"c{number}": self._place(f"c{number}") for number in range(2 if has_etcd else 1)}
         peers = {name: f"{ip}:{ports.free_block(above=1)}" for name, (ip, _) in places.items()}
         for name, (_, prefix) in places.items():
             node = ControllerNode(self.plan.controller, self.folder / name, name, peers, prefix, self._clock_env(name),
-                                  **keys)
+                                  **keys, **self.controller_keys)
             self.names[node.name] = name
             self.controllers.append(node)
         for node in self.controllers:

@@ -36,6 +36,9 @@ public final class Driver {
     static void pointToCluster(ClientConfig client, JSONObject command) {
         client.setNamesrvAddr(command.getString("namesrv"));
         client.setMqClientApiTimeout(CALL_TIMEOUT_MS);
+        if (command.containsKey("heartbeatMs")) {
+            client.setHeartbeatBrokerInterval(command.getIntValue("heartbeatMs"));
+        }
     }
 
     public static void main(String[] args) throws Exception {
