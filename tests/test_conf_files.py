@@ -33,8 +33,9 @@ from tests.support.sources import ROOT
 CONF = ROOT / "conf"
 FOLDERS = ("2m-2s-async", "2m-2s-sync", "2m-noslave", "controller")
 ALL_FILES = sorted(str(path.relative_to(CONF)) for path in CONF.rglob("*")
-               # see the tests of images below, and tests/containers
-               if path.suffix in (".conf", ".properties") and not {"docker", "kubernetes"} & set(path.parts))
+               # see the tests of images below, tests/containers, and tests/failover_conf
+               if path.suffix in (".conf", ".properties")
+               and not {"docker", "kubernetes", "failover"} & set(path.parts))
 CONTROLLERS = {"controller/controller.conf", "controller/controller-etcd.conf"}
 FILES = [file for file in ALL_FILES if file not in CONTROLLERS]
 ROCKETMQ_NAMES = {

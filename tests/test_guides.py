@@ -37,7 +37,8 @@ LANGUAGES = {"bash", "python", "text", "properties"}
 BACKGROUND = re.compile(r" & *(\w+=\$!)?$")
 LOOP = re.compile(r"^(?:until|while) (.*?); do (.*); done$")
 # System programs that guides use.
-SYSTEM = {"cp", "export", "git", "grep", "kill", "mkdir", "mv", "seq", "set", "sleep", "tail", "tar"}
+SYSTEM = {"cp", "curl", "echo", "export", "git", "grep", "haproxy", "install", "ip", "keepalived", "kill", "mkdir",
+          "mv", "seq", "set", "sleep", "tail", "tar", "/etc/rocketmq/check-master.sh", "/etc/rocketmq/vip.sh"}
 SITE = ("sphinx", "furo", "myst_parser", "sphinx_copybutton")
 
 

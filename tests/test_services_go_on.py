@@ -18,14 +18,16 @@ import pytest
 
 import rmqha
 from rmqha.acl.acl_files import AclFileWatchService
-from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat
+from rmqha.broker.controller.controller_heartbeat import ControllerHeartbeat, MasterLease
 from rmqha.broker.controller.replicas_manager import State
+from rmqha.broker.controller.role_callback import RoleCallback
 from rmqha.client.async_trace_dispatcher import AsyncTraceDispatcher
 from rmqha.client.client_config import AccessChannel
 from rmqha.client.impl.consumer.pulling import PullMessageService
 from rmqha.client.impl.consumer.rebalance import RebalanceService
 from rmqha.client.trace import TraceBean, TraceContext, TraceDispatcherType, TraceType
 from rmqha.common import process
+from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.controller_config import ControllerConfig
 from rmqha.common.file_watch_service import FileWatchService
 from rmqha.common.metrics import Page
@@ -554,6 +556,20 @@ def _replicas_manager(_folder) -> Iterator[Plan]:
                    lambda: wait_until(lambda: manager.wakeup() or looks), manager.wakeup)
     finally:
         manager.shutdown()
+
+
+@plan_of("RoleCallback")
+def _role_callback(folder) -> Iterator[Plan]:
+    told = folder / "told"
+    config = BrokerConfig(onRoleChange=f"sh -c 'echo $0 >> {told}'", onRoleChangeTimeoutMills=60_000)
+    service = RoleCallback(config, SimpleNamespace(broker_addr="", ha_server_addr=""), MasterLease(), lambda: 1)
+
+    def work() -> None:
+        service.becomes_slave(1, "127.0.0.1:1", None)
+        wait_until(lambda: told.exists() and told.read_text().endswith("slave\n"))
+
+    with ExitStack() as stack:
+        yield Plan(_started(service, stack), (service, "_tell"), work, lambda: service.becomes_slave(2, "", None))
 
 
 @plan_of("ControllerHeartbeat")

@@ -28,6 +28,7 @@ from rmqha.broker.client.producer_manager import ProducerManager
 from rmqha.broker.client.rebalance_lock_manager import RebalanceLockManager
 from rmqha.broker.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, LmqConsumerOffsetManager
+from rmqha.broker.consumer_subscription_manager import ConsumerSubscriptionManager
 from rmqha.broker.expression_message_filter import CommitLogDispatcherCalcBitMap
 from rmqha.broker.master_main_port import MasterMainPort
 from rmqha.broker.processor import admin_handlers
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from rmqha.acl.plain_access_validator import PlainAccessValidator
     from rmqha.broker.controller.replicas_manager import ReplicasManager
     from rmqha.broker.metrics.broker_metrics import BrokerMetrics
+    from rmqha.broker.relay.master_relay import MasterRelay
 
 log = logging.getLogger("RocketmqBroker")
 LOG_PROTECTION = logging.getLogger("RocketmqProtection")
@@ -131,6 +133,7 @@ class BrokerController:
         self.message_store: DefaultMessageStore = None  # type: ignore[assignment]  # from initialize on
         self.access_validator: PlainAccessValidator | None = None  # from initialize on, when aclEnable
         self.replicas_manager: ReplicasManager | None = None  # from initialize on, when enableControllerMode
+        self.master_relay: MasterRelay | None = None  # from initialize on, when relayToMaster in controller mode
         self.remoting_server = RemotingServer(server_config, self.client_housekeeping_service)
         self.fast_remoting_server = RemotingServer(_fast_config(server_config), self.client_housekeeping_service,
                                                    port_use=FAST_PORT)
@@ -163,17 +166,19 @@ class BrokerController:
         self.consumer_offset_manager = LmqConsumerOffsetManager(*named, self._has_light_queue) if is_lmq \
             else ConsumerOffsetManager(*named)
         self.consumer_filter_manager = ConsumerFilterManager(broker_config, store_config)
+        self.consumer_subscription_manager = ConsumerSubscriptionManager(
+            store_config, lambda task, delay_ms: self._scheduler.schedule(task, delay_ms))
         self.broker_stats_manager = (LmqBrokerStatsManager if is_lmq else BrokerStatsManager)(
             broker_config.brokerClusterName, broker_config.enableDetailStat)
         self.consumer_manager = ConsumerManager(DefaultConsumerIdsChangeListener(
-            broker_config, self.consumer_filter_manager,
+            broker_config, self.consumer_filter_manager, self.consumer_subscription_manager,
             lambda channel, group: self.broker2_client.notify_consumer_ids_changed(channel, group)))
         self.producer_manager = ProducerManager()
         self.rebalance_lock_manager = RebalanceLockManager()
         self.client_housekeeping_service = ClientHousekeepingService(
             (self.producer_manager.do_channel_close_event, self.consumer_manager.do_channel_close_event),
             (self.producer_manager.scan_not_active_channel, self.consumer_manager.scan_not_active_channel,
-             self.rebalance_lock_manager.remove_expired))
+             self.rebalance_lock_manager.remove_expired, self.consumer_subscription_manager.drop_expired))
 
     def _has_light_queue(self, topic: str) -> bool:
         return self.message_store.get_consume_queue(topic, 0) is not None
@@ -192,7 +197,8 @@ class BrokerController:
         self.metrics_port.start()
         self.config_file.remember()
         loaded = (self.topic_config_manager.load() and self.consumer_offset_manager.load()
-                  and self.subscription_group_manager.load() and self.consumer_filter_manager.load())
+                  and self.subscription_group_manager.load() and self.consumer_filter_manager.load()
+                  and self.consumer_subscription_manager.load())
         if not loaded:
             return False
         if self.broker_config.aclEnable:
@@ -224,6 +230,8 @@ class BrokerController:
             return False
         self.message_store.ha_service.accept_socket_service.on_failed = self._service_failed
         self.register_processor()
+        if self.replicas_manager is not None and self.broker_config.relayToMaster:
+            self._make_relay(self.replicas_manager)
         self._initialize_name_servers()
         self._initialize_role()
         self._initial_acl()
@@ -234,6 +242,8 @@ class BrokerController:
         store, topics, offsets = self.message_store, self.topic_config_manager, self.consumer_offset_manager
         reput = store.reput_message_service
         self.addresses.replicates_by(store.ha_service)
+        if store.auto_switch is not None:
+            self.registration.master_epoch = store.auto_switch.epoch_cache.last_epoch
         store.deleted_topics.queues_of = topics.queues_of
         self.broker_stats = BrokerStats(store.store_stats_service)
         self.broker2_client = Broker2Client(self.addresses, self.remoting_server, store, topics, offsets,
@@ -249,7 +259,10 @@ class BrokerController:
         self.slave_synchronize = SlaveSynchronize(
             self.broker_outer_api, self.addresses, self.message_store_config, topics, self.subscription_group_manager,
             offsets, self.topic_deletion, store.get_max_phy_offset)
+        self.slave_synchronize.asks_for_state = self.broker_config.metricsPort > 0
         self.master_main_port = MasterMainPort(self.broker_outer_api, self.addresses, self.slave_synchronize)
+        self.master_main_port.followed = lambda: store.ha_service.ha_client.master_address
+        self.slave_synchronize.own_address_of = self.master_main_port.own_address_of
         self._make_transactions()
         self.role_services = RoleServices(
             self.broker_config, self.role, self.slave_synchronize,
@@ -277,6 +290,27 @@ class BrokerController:
             self.role_services, self.registration, MasterHaAddress(self.broker_outer_api, self.registration))
         self.registration.may_register = manager.may_register
         return manager
+
+    def _make_relay(self, manager: "ReplicasManager") -> None:
+        # Imported here because most brokers have no controller.
+        from rmqha.broker.relay.master_relay import MasterRelay
+        from rmqha.broker.relay.relay_processor import RelayProcessor
+
+        self.master_relay = relay = MasterRelay(self.role, lambda: manager.followed, self.addresses,
+                                                lambda: manager.broker_id, self.client_config)
+        processor = RelayProcessor(relay.master_route, self.addresses)
+        for server in (self.remoting_server, self.fast_remoting_server):
+            server.register_processor(request_code.RELAY_CLIENT, processor)
+            relay.serve_through(server)
+        held, io = self.pull_request_hold_service, self.remoting_server.io
+
+        def role_changed() -> None:
+            relay.role_changed()
+            # Clients pull again at once, and the new pulls are served by the present master.
+            held.wake_all()
+            io.post(held.run_woken)
+
+        manager.on_role_changed = role_changed
 
     def _initial_acl(self) -> None:
         if self.access_validator is None:
@@ -313,6 +347,7 @@ class BrokerController:
         at_fixed_rate(self.consumer_offset_manager.persist_changes, 10 * _SECOND_MS,
                       self.broker_config.flushConsumerOffsetInterval)
         at_fixed_rate(self.consumer_filter_manager.persist_changes, 10 * _SECOND_MS, 10 * _SECOND_MS)
+        at_fixed_rate(self.consumer_subscription_manager.persist_changes, 10 * _SECOND_MS, 10 * _SECOND_MS)
         at_fixed_rate(self.protect_broker, 3 * _MINUTE_MS, 3 * _MINUTE_MS)
         at_fixed_rate(self.print_water_mark, 10 * _SECOND_MS, _SECOND_MS)
         at_fixed_rate(self._print_dispatch_behind, 10 * _SECOND_MS, _MINUTE_MS)
@@ -389,7 +424,7 @@ class BrokerController:
         config, held = self.broker_config, self.pull_request_hold_service
         admission = PullAdmission(
             config, self.topic_config_manager, self.subscription_group_manager, self.consumer_manager,
-            self.consumer_filter_manager, self.broker_fast_failure.hand_over_to(
+            self.consumer_subscription_manager, self.consumer_filter_manager, self.broker_fast_failure.hand_over_to(
                 self.pools.pull_message_executor, lambda: config.waitTimeMillsInPullQueue))
         held.processor = processor = PullMessageProcessor(
             config, self.message_store, self.broker_stats_manager, self.addresses, admission, held,
@@ -448,12 +483,15 @@ class BrokerController:
         self.message_store.start()
         if self.access_validator is not None:
             self.access_validator.start()
+        self.consumer_subscription_manager.begin()
         self.remoting_server.start()
         self.addresses.listens_at(host, self.remoting_server.local_listen_port)
         self.fast_remoting_server.start()
         self.certificate_watch.start()
         self.broker_outer_api.start()
         self._is_api_started = True
+        if self.master_relay is not None:
+            self.master_relay.start()
         self.master_main_port.begin()
         self.pull_request_hold_service.start()
         self.client_housekeeping_service.start()
@@ -482,8 +520,12 @@ class BrokerController:
         self.broker_stats_manager.shutdown()
         self.client_housekeeping_service.shutdown()
         if is_initialized:
+            self.consumer_subscription_manager.shutdown()
+            self.pull_request_hold_service.end_holding()
             self.pull_request_hold_service.shutdown()
             self.role_services.end()
+        if self.master_relay is not None:
+            self.master_relay.shutdown()
         self.certificate_watch.shutdown()
         self.remoting_server.shutdown()
         self.fast_remoting_server.shutdown()

@@ -7,7 +7,7 @@ import time
 
 from rmqha.acl import acl_files
 from rmqha.broker.broker_controller import BrokerController
-from rmqha.common import logs, metrics, mix_all, process, server_util
+from rmqha.common import logs, mix_all, process, server_util
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.config_keys import NamesrvAddresses, parse_property
 from rmqha.common.configuration import ConfigError, load_config_file, refuse, take_words
@@ -98,7 +98,6 @@ def create_broker_controller(command_line: argparse.Namespace) -> BrokerControll
     bad_key = functools.partial(refuse, file, properties)
     check_supported(broker_config, store_config, bad_key)
     acl_files.check_available(broker_config.aclEnable, bad_key)
-    metrics.check_available(broker_config.metricsPort, bad_key)
     check_role(broker_config, store_config, bad_key)
     check_sums(server_config, store_config, bad_key)
     # The HA port follows from listenPort, as in the original: haListenPort is ignored. Port 0 stays "any port".

@@ -163,6 +163,8 @@ class PullRequestHoldService(ServiceThread):
         self._woken: deque[PullRequest] = deque()
         self._held: dict[Channel, _Held] = {}  # guarded by _held_lock
         self._held_lock = threading.Lock()
+        # The broker is shutting down, so no pull is held any more. Written once.
+        self.is_ending = False
 
     def polling_ms(self, suspend_ms: int) -> int:
         """Return how long to hold a pull that asks for `suspend_ms`."""
@@ -178,6 +180,11 @@ class PullRequestHoldService(ServiceThread):
             return False
         while not self._list_of(key).add_pull_request(pull_request):
             continue  # The scan is removing that list.
+        if self.is_ending:  # perhaps only since the pull was found to wait
+            self._wake_all(lambda one: one == key)
+            if not at_round_end(ANSWER, self.run_woken):
+                self.run_woken()
+            return True
         # Differs: a queue is checked again once a pull is held; in the original a message that arrives in between does
         # not wake the pull, which waits for the next message or the next scan
         look_again = functools.partial(self._look_again, topic, queue_id, pull_request)
@@ -277,10 +284,28 @@ class PullRequestHoldService(ServiceThread):
 
     def answer_all(self, topic: str) -> None:
         """Answer all held pulls of a topic now that it has been deleted."""
-        for key, many in list(self.pull_request_table.items()):
-            if key[0] == topic:
-                self._woken.extend(many.take(lambda _request: True))
+        self._wake_all(lambda key: key[0] == topic)
         self.run_woken()
+
+    def end_holding(self) -> None:
+        """Answer all held pulls, and hold no others: the broker is shutting down.
+
+        A client that does not notice the end of its connection would wait for their answers, Java's 4.9.8 for 30 s.
+        """
+        self.is_ending = True
+        self.wake_all()
+        self.run_woken()
+
+    def wake_all(self) -> None:
+        """Wake all held pulls; `run_woken` answers them. Their clients pull again at once."""
+        self._wake_all(lambda _key: True)
+
+    def _wake_all(self, is_meant: Callable[[tuple[str, int]], bool]) -> None:
+        for key, many in list(self.pull_request_table.items()):
+            if is_meant(key):
+                woken = many.take(lambda _request: True)
+                self._no_longer_held(woken, key)
+                self._woken.extend(woken)
 
     def run_woken(self) -> None:
         """Run all woken pulls again, on this thread; their responses leave together."""

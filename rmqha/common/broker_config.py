@@ -11,6 +11,7 @@ from rmqha.common.config_keys import (
     LONG_MAX,
     AnyInt,
     AnyLong,
+    CommandLine,
     ControllerAddresses,
     Host,
     Long,
@@ -24,6 +25,7 @@ from rmqha.common.config_keys import (
     PlainText,
     Port,
     Positive,
+    SharedAddress,
     Topic,
     important,
     whole_number,
@@ -212,3 +214,15 @@ class BrokerConfig:
     brokerElectionPriority: Natural = field(default=(1 << 31) - 1, metadata={"extension": True})
     # An extension of rmqha: a master acknowledges nothing while no controller confirms that it is the master. Fixed.
     controllerLease: bool = field(default=True, metadata={"extension": True})
+    # Extensions of rmqha, in controller mode. onRoleChange: a command line that is run, without a shell, for each
+    # change of this broker's role. Fixed. onRoleChangeTimeoutMills: the command is killed after this many ms. A new
+    # master waits for the command before it accepts messages, so the default is a third of the default lease, and no
+    # longer than the pause of a handover.
+    onRoleChange: CommandLine = field(default="", metadata={"extension": True})
+    onRoleChangeTimeoutMills: Annotated[int, whole_number(1, 60_000, "of milliseconds")] = field(
+        default=1000, metadata={"extension": True})
+    # An extension of rmqha: the address, host:port, that this broker registers at the name servers while it is the
+    # master, instead of its own. Fixed.
+    masterAddress: SharedAddress = field(default="", metadata={"extension": True})
+    # An extension of rmqha: in controller mode, a broker that is not the master passes requests for the master on.
+    relayToMaster: bool = field(default=True, metadata={"extension": True})

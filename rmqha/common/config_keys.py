@@ -57,6 +57,7 @@ _FALSE = frozenset({"false", "no", "off", "0", "n", "f"})
 _CONTROL = r"[\x00-\x1f\x7f]"
 _HOST_NAME = r"[\w.-]+"
 _HOURS = r"0*(?:\d|1\d|2[0-3])(?:;0*(?:\d|1\d|2[0-3]))*;*"
+_FAST_PORT_DISTANCE = 2
 _DELAY_LEVELS = r"\+?\d{1,15}[smhd](?: \+?\d{1,15}[smhd])* *"
 
 
@@ -101,6 +102,18 @@ def is_host_and_port(text: str) -> bool:
     return bool(colon) and _is_host(host) and port.isascii() and port.isdigit() and 1 <= int(port[:9]) <= 0xFFFF
 
 
+def _is_shared_address(text: str) -> bool:
+    host, _colon, port = text.rpartition(":")
+    return is_host_and_port(text) and int(port) > _FAST_PORT_DISTANCE and (":" not in host or host.startswith("["))
+
+
+def _shared_address_hint(text: str) -> str:
+    host, _colon, port = text.rpartition(":")
+    if ":" in host and not host.startswith("["):
+        return f"write the IPv6 address in brackets: [{host}]:{port}"
+    return "give one address" if "," in text or ";" in text else address_hint(text)
+
+
 def are_addresses(text: str) -> bool:
     """Return whether `text` is host:port, or several separated by ";". Blanks around each are ignored."""
     return all(is_host_and_port(part.strip()) for part in text.strip().rstrip(";").split(";"))
@@ -115,6 +128,16 @@ def address_hint(text: str) -> str:
     if " " in text.strip():
         return "separate addresses with ;"
     return ""
+
+
+def _is_command_line(text: str) -> bool:
+    # Imported late: few brokers have such a key.
+    from shlex import split
+
+    try:
+        return not re.search(_CONTROL, text) and (not text.strip() or bool(split(text)))
+    except ValueError:
+        return False
 
 
 def _are_paths(text: str) -> bool:
@@ -160,6 +183,10 @@ AutoSwitch = Annotated[str, Allowed("auto, true or false",
                                     lambda text: text.strip().lower() in {"auto", "true"} | _FALSE)]
 MasterAddress = Annotated[str, Allowed("host:port, or nothing", lambda text: not text or is_host_and_port(text),
                                        lambda text: address_hint(text) if "/" in text else "")]
+SharedAddress = Annotated[str, Allowed("host:port, with a port from 3 to 65535 and IPv6 in brackets, or nothing",
+                                       lambda text: not text or _is_shared_address(text), _shared_address_hint)]
+"""An address for clients: they may also connect to the fast port, which is 2 below."""
+CommandLine = Annotated[str, Allowed("a command line with matching quotes, or nothing", _is_command_line)]
 Hours = Annotated[str, Allowed('an hour of the day from 0 to 23, or several separated by ";"',
                                lambda text: re.fullmatch(_HOURS, text) is not None)]
 DelayLevels = Annotated[str, Allowed("whole numbers, each followed by s, m, h or d, separated by single spaces",

@@ -53,14 +53,14 @@ _NAMES_AND_ADDRESSES = frozenset({
     "brokerIP1", "brokerIP2", "brokerName", "brokerClusterName", "brokerId", "messageStorePlugIn", "msgTraceTopicName",
     "controllerAddr", "haMasterAddress", "haAllowedPeers", "dLegerGroup", "dLegerPeers", "dLegerSelfId",
     "preferredLeaderId", "controllerDLegerGroup", "controllerDLegerPeers", "controllerDLegerSelfId", "etcdEndpoints",
-    "etcdUser", "etcdPrefix", "metricsHost", "rmqAddressServerDomain", "rmqAddressServerSubGroup",
+    "etcdUser", "etcdPrefix", "masterAddress", "metricsHost", "rmqAddressServerDomain", "rmqAddressServerSubGroup",
 })
 _PORTS = frozenset({"listenPort", "haListenPort", "metricsPort"})
 _ROLES_AND_TRUST = frozenset({
     "brokerRole", "enableAutoSwitchHA", "enableControllerMode", "controllerLease", "enableDLegerCommitLog",
     "enableControllerInNamesrv", "controllerStore", "maxLeaseMillis", "etcdLeaseSeconds", "aclEnable", "useTLS",
-    "configBlackList", "tls.enable", "tls.test.mode.enable", "tls.server.mode", "tls.server.need.client.auth",
-    "tls.server.authClient", "tls.client.authServer",
+    "configBlackList", "relayToMaster", "onRoleChange", "tls.enable", "tls.test.mode.enable", "tls.server.mode",
+    "tls.server.need.client.auth", "tls.server.authClient", "tls.client.authServer",
 })
 _READ_AT_THE_START = frozenset({
     "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue",

@@ -1,6 +1,7 @@
 """The interfaces that users of a connection implement, and the objects that are passed to them.
 
 - `RequestProcessor`, `ExpressLane`: serve requests. `RequestTask` is a request that waits to be served.
+- `RequestRelay`: takes requests that another server has to serve.
 - `RPCHook`: sees requests and responses before and after a call.
 - `ChannelEventListener`: is notified when connections open and close.
 - `ResponseFuture`: a call that waits for its response.
@@ -39,6 +40,19 @@ class ExpressLane(Protocol):
 
         Return the position after the served frames. `data` is valid until it returns.
         """
+
+
+class RequestRelay(Protocol):
+    """Takes requests that another server has to serve. All methods are called by the server; any thread."""
+
+    def take(self, channel: Channel, command: RemotingCommand) -> bool:
+        """Return whether the relay takes care of a request, so that it is not served here."""
+
+    def take_refused(self, channel: Channel, command: RemotingCommand, response: RemotingCommand) -> bool:
+        """Return whether the relay takes care of a request that was refused here; then `response` is not sent."""
+
+    def closed(self, channel: Channel) -> None:
+        """Handle the end of a client's connection."""
 
 
 class RequestTask:

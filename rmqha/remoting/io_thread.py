@@ -508,6 +508,10 @@ class IoThread(ServiceThread):
                 served = lane.serve(channel, view, position)
                 if served > position:
                     channel.active_ns, position = self.now_ns, served
+                    if channel.is_held:
+                        decoder.pause(view, position)
+                        channel.is_behind = True
+                        return
                     if position == len(view):
                         return
             frame = decoder.frame_at(view, position)

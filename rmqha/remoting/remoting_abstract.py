@@ -1,6 +1,6 @@
 """The common part of the server and the client: serving requests, matching responses, making calls.
 
-    IO thread --request--> processor inline, or RequestTask --> executor --> processor --> channel.write
+    IO thread --request--> [relay] --> processor inline, or RequestTask --> executor --> processor --> channel.write
     IO thread --response--> [response_table] --> ResponseFuture: the waiting caller, or its callback in the pool
     IO thread --events--> NettyEventExecutor --> ChannelEventListener
 
@@ -36,6 +36,7 @@ from rmqha.remoting.exception import (
 from rmqha.remoting.interfaces import (
     ChannelEventListener,
     RequestProcessor,
+    RequestRelay,
     RequestTask,
     ResponseFuture,
     RPCHook,
@@ -88,6 +89,8 @@ class RemotingAbstract:
         self.event_executor = EventExecutor(channel_event_listener)
         # None: callbacks run on the thread that reads the response.
         self.callback_executor: NamedThreadPool | None = None
+        # None: all requests are served here. Written at start-up.
+        self.relay: RequestRelay | None = None
         # None: large requests are served like small ones.
         self.large_requests: LargeRequests | None = None
         self._request_lines = RequestLines(self._refuse_task)
@@ -119,6 +122,11 @@ class RemotingAbstract:
             hook.do_after_response(addr, request, response)
 
     def process_request_command(self, channel: Channel, command: RemotingCommand) -> None:
+        """Serve a request here, unless it is relayed."""
+        if self.relay is None or not self.relay.take(channel, command):
+            self.process_here(channel, command)
+
+    def process_here(self, channel: Channel, command: RemotingCommand) -> None:
         """Serve a request inline or in its pool. Refuse it if its code has no processor, or under overload."""
         pair = self.processor_table.get(command.code) or self.default_request_processor
         if pair is None:
@@ -226,6 +234,8 @@ class RemotingAbstract:
         except Exception as error:
             _drop(response)
             self._process_failed(channel, command, error)
+            return
+        if response is not None and self.relay is not None and self.relay.take_refused(channel, command, response):
             return
         if response is None or command.is_oneway_rpc:
             _drop(response)

@@ -115,6 +115,16 @@ class RemotingClient(RemotingAbstract):
             self._forget(addr, channel)
             channel.close()
 
+    def detach_channel(self, addr: str) -> Channel | None:
+        """Return the connection to an address, or None, and open a new one for the next call.
+
+        Its pending calls still get their responses. The caller has to close it.
+        """
+        channel = self.channel_tables.get(addr)
+        if channel is not None:
+            self._forget(addr, channel)
+        return channel
+
     def _forget(self, addr: str, channel: Channel) -> None:
         with self._lock_channel_tables:
             if self.channel_tables.get(addr) is channel:
@@ -271,6 +281,18 @@ class RemotingClient(RemotingAbstract):
             connecting.release()
 
     def _connect(self, addr: str, wait_ms: float) -> Channel | None:
+        channel = self.open_channel(addr, wait_ms)
+        if channel is None:
+            return None
+        with self._lock_channel_tables:
+            self.channel_tables[addr] = channel
+        self.io.add(channel)
+        log.info("createChannel: connect remote host[%s] success, %s", addr, channel)
+        self.event_executor.put_event("CONNECT", channel)
+        return channel
+
+    def open_channel(self, addr: str, wait_ms: float) -> Channel | None:
+        """Connect, and return a channel that is not read from yet; None on failure."""
         log.info("createChannel: begin to connect remote host[%s]", addr)
         deadline = time.monotonic() + wait_ms / 1000
         try:
@@ -279,17 +301,11 @@ class RemotingClient(RemotingAbstract):
             log.warning("createChannel: connect remote host[%s] failed, %s", addr, error)
             return None
         try:
-            channel = self._adopt(connected, deadline)
+            return self._adopt(connected, deadline)
         except OSError as error:
             connected.close()
             log.warning("createChannel: connect remote host[%s] failed, %s", addr, error)
             return None
-        with self._lock_channel_tables:
-            self.channel_tables[addr] = channel
-        self.io.add(channel)
-        log.info("createChannel: connect remote host[%s] success, %s", addr, channel)
-        self.event_executor.put_event("CONNECT", channel)
-        return channel
 
     def _adopt(self, connected: socket.socket, deadline: float) -> Channel:
         """Return a channel for a connected socket, after setting its options. `deadline` limits the TLS handshake."""

@@ -135,6 +135,7 @@ class RemotingServer(RemotingAbstract):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.serverSocketSndBufSize)
         marks = (config.writeBufferHighWaterMark, config.writeBufferLowWaterMark)
         channel = Channel(connected, address, self.io, *water_marks(*marks))
+        channel.reset_if_process_dies()
         log.info("NETTY SERVER PIPELINE: channelActive, the channel[%s]", parse_channel_remote_addr(channel))
         self.io.add(channel)
         self.event_executor.put_event("CONNECT", channel)
@@ -164,6 +165,8 @@ class RemotingServer(RemotingAbstract):
         """Log a closed connection, end its calls, and notify the listener."""
         log.info("NETTY SERVER PIPELINE: channelInactive, the channel[%s]", parse_channel_remote_addr(channel))
         super().on_closed(channel)
+        if self.relay is not None:
+            self.relay.closed(channel)
 
     def on_idle(self, channel: Channel) -> None:
         """Log an idle connection, and notify the listener."""

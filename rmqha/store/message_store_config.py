@@ -362,6 +362,8 @@ def check_role(broker_config: BrokerConfig, store_config: MessageStoreConfig, ba
             bad_key("controllerAddr", "enableControllerMode needs the controllers' addresses: host:port, several "
                     "separated by ;")
         return
+    if broker_config.onRoleChange.strip():
+        bad_key("onRoleChange", "needs enableControllerMode=true: without a controller, the role does not change")
     if store_config.brokerRole is not BrokerRole.SLAVE:
         broker_config.brokerId = mix_all.MASTER_ID
     elif broker_config.brokerId <= 0:

@@ -296,8 +296,9 @@ class ReputMessageService(ServiceThread):
             if self._role.is_slave:
                 for topic in span.topics:
                     self._state.stats.count_put(topic.name, topic.count, topic.size)
-            elif self.message_arriving_listener is not None and self._broker_config.longPollingEnable:
-                self._notify_of_span(self.message_arriving_listener, span, result)
+            listener = self._notified_listener()
+            if listener is not None:
+                self._notify_of_span(listener, span, result)
             self.reput_from_offset = start + span.position
         return span.position
 
@@ -356,9 +357,17 @@ class ReputMessageService(ServiceThread):
         self._dispatcher.do_dispatch(request)
         if self._role.is_slave:
             self._state.stats.count_put(request.topic, 1, request.msg_size)
-            return
-        if self.message_arriving_listener is not None and self._broker_config.longPollingEnable:
-            self._notify_arrival(self.message_arriving_listener, request)
+        listener = self._notified_listener()
+        if listener is not None:
+            self._notify_arrival(listener, request)
+
+    def _notified_listener(self) -> MessageArrivingListener | None:
+        """Return the listener if it is to learn of each dispatched record; None if not."""
+        if not self._broker_config.longPollingEnable:
+            return None
+        # Differs: a slave whose role can change wakes held pulls when their messages are dispatched; in the original a
+        # slave leaves them to the scan every 5 s
+        return self.message_arriving_listener if not self._role.is_slave or self._role.guard is not None else None
 
     def _notify_arrival(self, listener: MessageArrivingListener, request: DispatchRequest) -> None:
         try:

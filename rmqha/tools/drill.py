@@ -7,6 +7,8 @@ for `auto` and `switch` it starts a controller and three replicas instead of the
     controller (switch: no kill; a planned switch makes another replica the master) --> continue sending
     (promote, auto: restart the old master, which then follows) --> read everything: each acknowledged message must
     be there
+
+Meanwhile `OldClient` sends like a producer of RocketMQ 4.9.
 """
 import contextlib
 import logging
@@ -32,6 +34,7 @@ from rmqha.common.protocol.cluster_bodies import ReplicasInfo
 from rmqha.common.threads import NamedThreadPool
 from rmqha.common.topics import AUTO_CREATE_TOPIC_KEY_TOPIC
 from rmqha.tools.admin.cluster_admin import ClusterAdmin
+from rmqha.tools.drill_old_client import OldClient
 from rmqha.tools.errors import one_line
 from rmqha.tools.local_cluster.layout import ClusterError, Node, free_port_block, ports_needed
 from rmqha.tools.local_cluster.start import LocalCluster, ended_in_order
@@ -54,7 +57,7 @@ log = logging.getLogger("RocketmqTools")
 
 T = TypeVar("T")
 
-TOPIC = "FailoverDrill"
+TOPIC, OLD_TOPIC = "FailoverDrill", "FailoverDrillOfOldClient"
 _QUEUES = 4
 _NODES = {"broker-a": {"brokerRole": "SYNC_MASTER", "brokerId": 0},
           "broker-a-s": {"brokerRole": "SLAVE", "brokerId": 1}}
@@ -117,6 +120,7 @@ class Drill:
         self._master, self._slave = self._first_roles()
         self._producer = DefaultMQProducer("drill", self._namesrv)
         self._producer.poll_name_server_interval = _ROUTE_REFRESH_MS
+        self._old_client = OldClient(self._namesrv, OLD_TOPIC)
         self._number = 0
         self.sent = Sent()
 
@@ -127,12 +131,15 @@ class Drill:
         """Run all steps and return the results."""
         try:
             self._start()
+            self._old_client.start()
             self._send_for(self._seconds)
             self._break_while_sending()
             self._send_for(self._seconds)
             rejoined_s = self._come_back() if self._mode in ("promote", "auto") else None
+            self._old_client.stop()
             came = self._read()
         finally:
+            self._old_client.stop()
             self._producer.shutdown()
         return self._figures(came, rejoined_s)
 
@@ -159,10 +166,11 @@ class Drill:
 
     def _make_topic(self) -> None:
         self._producer.start()
-        self._producer.admin.create_topic(AUTO_CREATE_TOPIC_KEY_TOPIC, TOPIC, _QUEUES)
+        for topic in (TOPIC, OLD_TOPIC):
+            self._producer.admin.create_topic(AUTO_CREATE_TOPIC_KEY_TOPIC, topic, _QUEUES)
 
     def _wait_for_topic(self, slave: Node) -> None:
-        self._cluster.wait_until(lambda: TOPIC in (self._producer.api.get_all_topic_config(
+        self._cluster.wait_until(lambda: OLD_TOPIC in (self._producer.api.get_all_topic_config(
             slave.address, _ASK_MS).topicConfigTable or ()), _WAIT_S, f"{slave.name} to know the topic")
 
     def _start_broker(self, broker: Node) -> None:
@@ -278,7 +286,9 @@ class Drill:
                 "lost": len(sent.acknowledged - came.keys()), "doubled": sum(times > 1 for times in came.values()),
                 "secondsUntilActed": self._delay_s, "secondsUntilStored": round(stored, 3),
                 "secondsUntilAcknowledged": round(acknowledged, 3),
-                "secondsToRejoin": None if rejoined_s is None else round(rejoined_s, 3)}
+                "secondsToRejoin": None if rejoined_s is None else round(rejoined_s, 3),
+                "oldClientFailed": self._old_client.failed,
+                "oldClientSeconds": round(self._old_client.longest_pause_s, 3)}
 
 
 class ControlledDrill(Drill):
@@ -418,7 +428,11 @@ def failover_command(mode: str, rate: float, seconds: float, delay_s: float, kee
     The modes auto and switch start a controller and three replicas and ignore --delay. For switch, secondsUntilStored
     and secondsUntilAcknowledged are both the longest pause between two acknowledgements.
 
-    The producer refreshes its routes every second. Exit code 1 if a message was lost.
+    The producer refreshes its routes every second. Beside it, another one behaves like RocketMQ 4.9's, which learns of
+    a new master only with the route that it asks for every 30 seconds. oldClientFailed: its sends that failed, after
+    three tries each. oldClientSeconds: its longest time without SEND_OK, which may last until the drill's end.
+
+    Exit code 1 if a message was lost.
     """
     home = Path(tempfile.mkdtemp(prefix="rmqha-drill-"))
     try:

@@ -137,6 +137,8 @@ def test_switches_take_what_the_original_reads_right():
      ["", "a", "a:", "a:0", "a:65536", "a:b", "a:1;;b:1", ":1", "a:1,b:2", "a,b:1", "http://a:1", "a:1 b:2", "a b:1"]),
     ("haMasterAddress", ["", "10.0.0.1:10912", "[::1]:10912"],
      ["10.0.0.1", "10.0.0.1:", "10.0.0.1:99999", "tcp://10.0.0.1:10912", "a:1,b:2"]),
+    ("masterAddress", ["", "10.0.0.1:10911", "broker-a.example:3", "[::1]:65535", "vip_1:10911"],
+     ["10.0.0.1", "10.0.0.1:", "10.0.0.1:2", "10.0.0.1:65536", "::1:10911", "tcp://10.0.0.1:10911", "a:9;b:9", ":10"]),
     ("controllerAddr", ["", "a:1", "a:1;b:2", " a:1 ; b:2;"], ["a", "a:1,b:2", "http://a:1", "a:1 b:2", "a:0"]),
     ("storePathRootDir", ["/data/store", "store"], ["", " "]),
     ("storePathCommitLog", ["/a", "/a,/b"], ["", "/a,,/b", "/a,"]),
@@ -214,7 +216,7 @@ The second line of each meaning has up to three parts:
 SUBJECTS: tuple[tuple[str, str, str], ...] = (
     ("Identity and role of a broker", "", "broker(Name|ClusterName|Id|Role|IP.|Permission)"),
     ("Registration with name servers", "Keys of a broker.",
-     "namesrvAddr|fetchNamesrv.*|register.*|compressedRegister|forceRegister"),
+     "namesrvAddr|masterAddress|fetchNamesrv.*|register.*|compressedRegister|forceRegister"),
     ("Files of the store", "Keys of a broker.",
      "storePath(RootDir|CommitLog)|readOnly.*|mappedFileSize.+|enableConsumeQueueExt|preallocate.*|dataReadAhead.*|"
      "warm.*|flushLeast.*|transientStore.*|fastFailIf.*|commitC.*|commitI.*"),
@@ -230,7 +232,8 @@ SUBJECTS: tuple[tuple[str, str, str], ...] = (
     ("Comparing replicas", "A slave compares its log with its master's while it runs. Keys of a broker.", "haScrub.*"),
     ("Automatic failover, at a broker", "See [how failover works](failover.md).",
      "enableControllerMode|controller(Addr|HeartBeat.*|Lease)|fetchController.*|brokerHeartbeatInterval|"
-     "sendHeartbeat.*|sync(Broker|Controller)Metadata.*|brokerElection.*|storePathBrokerIdentity"),
+     "sendHeartbeat.*|sync(Broker|Controller)Metadata.*|brokerElection.*|storePathBrokerIdentity|"
+     "onRoleChange.*|relayToMaster"),
     ("Controller", "Keys of a controller, and of a name server with a controller inside.",
      "scan.*|controller(?!Addr|Heart|Lease).*|enableElect.*|notifyBrokerRole.*|maxLease.*|etcd.*"),
     ("Name server", "", "kvConfigPath|productEnvName|clusterTest|orderMessage.*|enableControllerInNamesrv"),

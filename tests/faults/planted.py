@@ -13,7 +13,10 @@ import time
 
 from rmqha.broker import broker_startup
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+from rmqha.broker.relay import client_relay
+from rmqha.broker.relay.master_relay import SENDS
 from rmqha.common.futures import Completable
+from rmqha.common.protocol import request_code
 from rmqha.store.commit_log import CommitLog
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.flush_services import FlushCommitLogService
@@ -161,6 +164,12 @@ def lone_record_in_pieces() -> None:
     FrameDecoder.take_record, DefaultMessageStore.start = take_wherever, start_unchecked
 
 
+def relay_repeats_sends() -> None:
+    """Let a relay send a message again after the master ended without an answer: it may be stored already."""
+    assert request_code.SEND_MESSAGE not in client_relay.REPEATABLE
+    client_relay.REPEATABLE |= SENDS
+
+
 def die() -> None:
     """Not a fault of the broker itself: on a signal, arm a kill at the n-th passage of a named point."""
     name = os.environ["FAULTS_POINT"]
@@ -185,7 +194,7 @@ def slow_slave() -> None:
 HELPERS = {helper.__name__: helper for helper in (die, slow_slave)}
 PLANTS = {plant.__name__: plant for plant in (ack_before_flush, ack_before_replica, ack_before_write, swallowed_eio,
                                               tail_not_zeroed, first_ack_unchecked, offsets_not_loaded,
-                                              lone_record_in_pieces)}
+                                              lone_record_in_pieces, relay_repeats_sends)}
 
 
 if __name__ == "__main__":

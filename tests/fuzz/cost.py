@@ -53,7 +53,7 @@ from tests.support.wait import at_least, wait_until
 FAST, CONTROLLER, HA, METRICS, CONSOLE = "fast-broker", "controller", "ha", "metrics", "console"
 NUMBERS = [0, 1, -1, 255, 1 << 20, 1 << 31, 1 << 62, (1 << 63) - 1, -(1 << 63)]
 SIZES = (64, 512, 4 * KIB, 32 * KIB, 70 * KIB, 256 * KIB, MIB)
-PATHS = {METRICS: ["/metrics", "/healthz", "/readyz", "/", "/nobody"],
+PATHS = {METRICS: ["/metrics", "/healthz", "/readyz", "/master", "/ready?lag=1MiB", "/", "/nobody"],
          CONSOLE: ["/", "/static/app.js", "/api/session", "/api/cluster", "/api/groups", "/api/groups/codes-group",
                    "/api/topics", "/api/topics/Codes", "/api/store", "/api/history", "/api/messages", "/api/trace"]}
 

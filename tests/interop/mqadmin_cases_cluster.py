@@ -13,9 +13,10 @@ OWN_SETTINGS = {
     "enableAutoInSyncReplicas", "enableAutoSwitchHA", "haFlowControlEnable", "haHandshakeEnable", "haMaxGapNotInSync",
     "haMaxTimeSlaveNotCatchup", "haScrubBytesPerSecond", "haScrubEnable", "haScrubPromise", "haSlaveAckAfterFlush",
     "haSyncFromFirstFile", "haTruncateDivergedTail", "haVerifyRecords",
-    "inSyncReplicas", "logFormat", "logLevel", "logTimeZone", "maxHaTransferByteInSecond", "metricsHost",
-    "metricsNames", "metricsPort", "minInSyncReplicas",
-    "preallocateMappedFile", "stallWatchMs", "syncFromLastFile", "totalReplicas",
+    "inSyncReplicas", "logFormat", "logLevel", "logTimeZone", "masterAddress", "maxHaTransferByteInSecond",
+    "metricsHost",
+    "metricsNames", "metricsPort", "minInSyncReplicas", "onRoleChange", "onRoleChangeTimeoutMills",
+    "preallocateMappedFile", "relayToMaster", "stallWatchMs", "syncFromLastFile", "totalReplicas",
 }
 # The prefix of their names.
 OWN_COUNTERS = "ha"

@@ -128,8 +128,16 @@ class Host:
     @contextlib.contextmanager
     def unplugged(self) -> Iterator[None]:
         """Unplug the host's network cable for a while."""
-        _run(*self._bridge, "ip", "link", "set", self._cable, "down")
+        self.unplug()
         yield
+        self.plug_in()
+
+    def unplug(self) -> None:
+        """Unplug the host's network cable."""
+        _run(*self._bridge, "ip", "link", "set", self._cable, "down")
+
+    def plug_in(self) -> None:
+        """Plug the host's network cable in again."""
         _run(*self._bridge, "ip", "link", "set", self._cable, "up")
 
     def processes(self) -> list[psutil.Process]:
@@ -381,10 +389,10 @@ class Guided:
         """Run the next block as one script, as cron does; it has to succeed."""
         return self.tool(at, self._take(heading, "bash").text)
 
-    def types_at(self, at: str, block: page.Block) -> None:
-        """Type a block at a host that was already taken at another one."""
+    def types_at(self, at: str, block: page.Block, again: Mapping[str, str] | None = None) -> None:
+        """Type a block at a host that was already taken at another one; `again` as for `types`."""
         for line in block.commands():
-            self._line(line, at, _Typing(None, (), {}, {}, ""))
+            self._line(line, at, _Typing(None, (), {}, dict(again or {}), ""))
 
     def types_each(self, heading: str, hosts: Sequence[str]) -> None:
         """Type the next block, each of its lines at a different host."""

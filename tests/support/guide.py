@@ -81,7 +81,7 @@ def keys_to_set(step: str) -> str:
 def set_lines(file: Path, lines: str) -> None:
     """Replace the line of each key in `lines` in a file, or append it."""
     text = file.read_text("utf-8").splitlines()
-    for line in lines.split():
+    for line in filter(None, lines.splitlines()):
         key = line.partition("=")[0]
         places = [number for number, old in enumerate(text) if old.partition("=")[0].strip() == key]
         for number in places:

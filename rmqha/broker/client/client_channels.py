@@ -21,8 +21,13 @@ from rmqha.remoting.interfaces import ChannelEventListener
 
 if TYPE_CHECKING:
     from rmqha.broker.consumer_filter_manager import ConsumerFilterManager
+    from rmqha.broker.consumer_subscription_manager import ConsumerSubscriptionManager
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.protocol.header_codec import LanguageCode
+
+
+RELAYED = "relayed"
+"""The attribute of a channel that carries the requests of another replica's client: the id of that replica."""
 
 
 def now_ms() -> int:
@@ -102,8 +107,12 @@ class ConsumerGroupInfo:
         return list(self.channel_info_table)
 
     def get_all_client_id(self) -> list[str]:
-        """Return the client ids of all members."""
-        return [info.client_id for info in list(self.channel_info_table.values())]
+        """Return the client ids of all members; a client that is also connected through another replica counts once."""
+        infos = list(self.channel_info_table.values())
+        ids = [info.client_id for info in infos if RELAYED not in info.channel.attributes]
+        if len(ids) < len(infos):
+            ids += {info.client_id for info in infos}.difference(ids)
+        return ids
 
     def unregister_channel(self, client_channel_info: ClientChannelInfo) -> None:
         """Remove a member that unregistered."""
@@ -186,7 +195,7 @@ class ConsumerGroupEvent(Enum):
 
 
 class ConsumerIdsChangeListener(Protocol):
-    """A listener for each event; `args` contain the channels (CHANGE) or the subscriptions (REGISTER).
+    """A listener for each event; `args` contain the channels (CHANGE), or the subscriptions and the group (REGISTER).
 
     Java: org.apache.rocketmq.broker.client.ConsumerIdsChangeListener (4.9.8)
     """
@@ -196,24 +205,28 @@ class ConsumerIdsChangeListener(Protocol):
 
 
 class DefaultConsumerIdsChangeListener:
-    """The listener of the broker: on CHANGE it asks each member to rebalance; the other events update the filters.
+    """The listener of the broker: on CHANGE it asks each member to rebalance.
+
+    The other events update the filters and the kept subscriptions.
 
     Java: org.apache.rocketmq.broker.client.DefaultConsumerIdsChangeListener (4.9.8)
     """
 
     def __init__(self, broker_config: BrokerConfig, filters: "ConsumerFilterManager",
-                 notify: "Callable[[Channel, str | None], None]") -> None:
+                 kept: "ConsumerSubscriptionManager", notify: "Callable[[Channel, str | None], None]") -> None:
         self._config = broker_config
-        self._filters = filters
+        self._filters, self._kept = filters, kept
         # Asks the consumer at a channel to rebalance.
         self._notify = notify
 
     def handle(self, event: ConsumerGroupEvent, group: str, *args: object) -> None:
-        """Process an event. `args[0]` are the channels (CHANGE) or the subscriptions (REGISTER)."""
+        """Process an event. `args` are the channels (CHANGE), or the subscriptions and the group (REGISTER)."""
         if event is ConsumerGroupEvent.UNREGISTER:
             self._filters.un_register(group)
+            self._kept.on_unregistered(group)
         elif event is ConsumerGroupEvent.REGISTER and args:
             self._filters.register(group, args[0])  # type: ignore[arg-type]  # see above
+            self._kept.on_heartbeat(args[1], args[0])  # type: ignore[arg-type]  # see above
         if event is not ConsumerGroupEvent.CHANGE or not args:
             return
         if not self._config.notifyConsumerIdsChangedEnable:

@@ -7,6 +7,7 @@
     ReplicasManager_ScheduledService_: tasks after a role change, in order: special services; delayed tasks
     ReplicasManager_RegisterThread_: registration at the name servers, at once
     ReplicasManager_ExecutorService_: requests to other brokers, which may take long
+    ReplicasManager_RoleCallback: the operator's command for role changes (RoleCallback)
 
 Role changes. A controller elects a master and numbers the election with an epoch. The news arrives on several paths
 (heartbeat responses, the periodic query, notifications) and in any order. So only an epoch above the current one
@@ -15,7 +16,8 @@ changes the role, and only one change runs at a time. A change has four steps, w
 1. The new role is set, not leading yet, and the lease of the old role is void. From here on nothing is acknowledged in
    the old role (see `MasterLease` for the lease).
 2. The store switches: it starts the new epoch in its log, or connects to the new master. If this fails, the role falls
-   back to the old epoch without leading, so that the next query tries again.
+   back to the old epoch without leading, so that the next query tries again. A new master then waits for the operator's
+   command, for a limited time.
 3. Only then the replica leads, or follows. It wakes the heartbeats, since a master acknowledges only with a lease of
    its new role, and a slave starts to copy the master's tables.
 4. Delayed messages and transaction checks start or stop on one thread, by the role at that time: two quick changes
@@ -31,16 +33,18 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.broker_outer_api import BrokerAnswerException, ControllerApi
 from rmqha.broker.controller.broker_id_registration import BrokerIdRegistration
 from rmqha.broker.controller.controller_heartbeat import CALL_ERRORS, ControllerHeartbeat, MasterHaAddress, MasterLease
+from rmqha.broker.controller.role_callback import RoleCallback
 from rmqha.broker.topic_config_manager import TopicConfigManager, adopt_topics
 from rmqha.common import mix_all
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.lazy_dataclasses import dataclass
+from rmqha.common.lazy_tuples import NamedTuple
 from rmqha.common.protocol import response_code
 from rmqha.common.protocol.cluster_bodies import SyncStateSet
 from rmqha.common.protocol.controller_headers import (
@@ -103,6 +107,15 @@ class Mastership:
     leads: bool = False
 
 
+class ToldSet(NamedTuple):
+    """The sync-state set of a master's epoch, as a controller reported it."""
+
+    master_epoch: int
+    epoch: int  # of the set
+    members: frozenset[int]
+    told_ns: int  # monotonic
+
+
 class ReplicasManager(ServiceThread):
     """The broker's side of automatic failover.
 
@@ -138,6 +151,13 @@ class ReplicasManager(ServiceThread):
         self._is_news_until_ns = 0
         # Replaced under _change and _lease_lock; read without a lock.
         self.role = Mastership()
+        # The address and epoch of the master that this replica follows, None while it follows none; replaced as a whole
+        # under _change, read without a lock.
+        self.followed: tuple[str, int] | None = None
+        # The last reported sync-state set, for pages about the role; replaced as a whole.
+        self.told_set: ToldSet | None = None
+        # Called after each change of the role or of `followed`, under _change.
+        self.on_role_changed: Callable[[], object] = lambda: None
         # Held during a role change.
         self._change = threading.RLock()
         # Held while a lease is granted, so that it goes to the role for which it was requested.
@@ -151,6 +171,7 @@ class ReplicasManager(ServiceThread):
         self._services = ScheduledService("ReplicasManager_ScheduledService_")
         self._executor = NamedThreadPool("ReplicasManager_ExecutorService_", _EXECUTOR_THREADS)
         self._registrations = NamedThreadPool("ReplicasManager_RegisterThread_", _REGISTRATIONS)
+        self._callback = RoleCallback(config, addresses, self.lease, lambda: self.broker_id)
         # True until the next query for the master; used by this service's thread only.
         self._has_stood_down = False
         # When this replica last asked to be elected (monotonic clock).
@@ -171,12 +192,14 @@ class ReplicasManager(ServiceThread):
         if self.registration.broker_id is not None:
             self.ha_service.set_local_broker_id(self.registration.broker_id)
         self.api.start()
+        self._callback.start()
         self._services.schedule_at_fixed_rate(self._update_addresses, _UPDATE_ADDRESSES_MS, _UPDATE_ADDRESSES_MS)
         super().start()
 
     def shutdown(self, interrupt: bool = False) -> None:
         """Give up the lease and disconnect from the controllers, which then elect another master. Idempotent."""
         self.make_stop()
+        self._callback.make_stop()
         with self._lease_lock:
             self.role = Mastership(self.role.epoch, self.role.master_id)
             self.lease.renounced()
@@ -187,6 +210,7 @@ class ReplicasManager(ServiceThread):
         self._services.shutdown()
         self._executor.shutdown()
         self._registrations.shutdown()
+        self._callback.shutdown()
         self.state = State.SHUTDOWN
 
     def run(self) -> None:
@@ -319,6 +343,7 @@ class ReplicasManager(ServiceThread):
 
     def _connection_ended(self) -> None:
         """Request the lease again after a connection ended, and the lease with it. On the client's IO thread."""
+        self._callback.wakeup()
         self.beat_now()
 
     # ---- heartbeats and their responses
@@ -364,6 +389,7 @@ class ReplicasManager(ServiceThread):
         """Process the response of the leading controller, one of RocketMQ, about the master."""
         epoch = info.masterEpoch or 0
         self._told(info.masterBrokerId, epoch, asked_ns, self.broker_config.controllerHeartBeatTimeoutMills)
+        self._note_set(epoch, sync_state_set.syncStateSet, sync_state_set.syncStateSetEpoch)
         role = self.role
         if role.leads and role.epoch == epoch and info.masterBrokerId == role.master_id:
             self.ha_service.set_sync_state_set(sync_state_set.syncStateSet, sync_state_set.syncStateSetEpoch)
@@ -387,6 +413,7 @@ class ReplicasManager(ServiceThread):
                 self.wakeup()
         if is_new:
             self.ha_service.lease_granted()
+            self._callback.wakeup()
             self.register_when_role_changed()
         return True
 
@@ -429,7 +456,7 @@ class ReplicasManager(ServiceThread):
         with self._change, self._lease_lock:
             if self.state is State.RUNNING:
                 self.state = State.FIRST_TIME_SYNC_CONTROLLER_METADATA_DONE
-                self.role, self._newest_epoch = Mastership(), 0
+                self.role, self._newest_epoch, self.told_set = Mastership(), 0, None
                 self.lease.renounced()
                 self.lease.follows_nobody()
 
@@ -443,12 +470,19 @@ class ReplicasManager(ServiceThread):
         if told.masterBrokerId is None or not told.masterAddress:
             return False
         epoch = told.masterEpoch or 0
+        self._note_set(epoch, sync_state_set, sync_state_set_epoch)
         self.change_broker_role(told.masterBrokerId, told.masterAddress, epoch, sync_state_set,
                                 sync_state_set_epoch or 0, told.masterHaAddress)
         role = self.role
         if role.leads and role.epoch == epoch and told.masterBrokerId == role.master_id:
             self.ha_service.set_sync_state_set(sync_state_set, sync_state_set_epoch or 0)
         return True
+
+    def _note_set(self, master_epoch: int, members: Iterable[int], epoch: int | None) -> None:
+        """Note a reported sync-state set, unless it is older than the last one."""
+        told, known = ToldSet(master_epoch, epoch or 0, frozenset(members), time.monotonic_ns()), self.told_set
+        if known is None or told[:2] >= known[:2]:
+            self.told_set = told
 
     def change_broker_role(self, master_id: int, master_address: str | None, master_epoch: int,
                            sync_state_set: Iterable[int], sync_state_set_epoch: int,
@@ -470,6 +504,7 @@ class ReplicasManager(ServiceThread):
 
     def _take_role(self, role: Mastership) -> Mastership:
         """Set the role, end the lease of the old role, and return the old role."""
+        self.followed = None
         with self._lease_lock:
             old, self.role = self.role, role
             self.lease.role_changes()
@@ -494,8 +529,12 @@ class ReplicasManager(ServiceThread):
         adopt_topics(self._store, self._topics)
         predecessor = self.master_address if not old.leads else ""
         self.master_address, self._ha_address = self._here.broker_addr, None
+        self._callback.becomes_master(epoch)
+        if self.stopped:
+            return
         with self._lease_lock:
             self.role = Mastership(epoch, self.broker_id, True)
+        self.on_role_changed()
         self._role_is_changed(None)
         if predecessor and predecessor != self.master_address:
             try:
@@ -540,6 +579,9 @@ class ReplicasManager(ServiceThread):
             return
         self.ha_service.role.take_id(self.broker_id)
         self.master_address, self._ha_address = master_address, address
+        self._callback.becomes_slave(epoch, master_address, address)
+        self.followed = master_address, epoch
+        self.on_role_changed()
         if address is None:
             try:
                 self._executor.submit(self._find_ha_address, self.role, master_address)

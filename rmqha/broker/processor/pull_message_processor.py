@@ -131,7 +131,12 @@ class PullMessageProcessor:
             if response.code == response_code.SUCCESS:
                 self._transfer(header, result, response, begin_ms)
             elif response.code == response_code.PULL_NOT_FOUND:
-                if broker_allow_suspend and sys_flags.has_suspend_flag(header.sysFlag):
+                is_patient = sys_flags.has_suspend_flag(header.sysFlag)
+                if is_patient and self._hold_service.is_ending:
+                    # Differs: a broker that is shutting down answers the pulls that it holds, with an error after which
+                    # clients wait before they pull again; in the original they get no answer, and time out after 30 s
+                    response.code, response.remark = response_code.SERVICE_NOT_AVAILABLE, "the broker is shutting down"
+                elif broker_allow_suspend and is_patient:
                     if self._suspend(channel, request, header, message_filter):
                         response = None
                 # Differs: a pull that finds nothing waits until acknowledged messages are dispatched, even if it is not

@@ -459,6 +459,20 @@ class HandoverMasterRequestHeader(CommandCustomHeader):
 
 
 @dataclass
+class RelayClientRequestHeader(CommandCustomHeader):
+    """An extension of rmqha: this connection carries the requests of a client of replica `brokerId` from now on.
+
+    The master takes `clientAddr` for the address of the other end. It refuses when it is not the master of
+    `brokerName`, or accepts no messages at present.
+    """
+
+    brokerName: str | None = not_null()
+    brokerId: int | None = not_null(LONG)
+    # host:port, the host as an IP address
+    clientAddr: str | None = not_null()
+
+
+@dataclass
 class HandoverMasterResponseHeader(CommandCustomHeader):
     """An extension of rmqha: the offset at which the logs of both end."""
 

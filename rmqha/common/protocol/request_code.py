@@ -127,3 +127,5 @@ HANDOVER_MASTER = 30002
 GET_COMMIT_LOG_CHECKSUMS = 30003
 # Get messages of a queue without their bodies.
 GET_MESSAGE_HEADS = 30004
+# Announce that a connection carries the requests of a client that is connected to another replica.
+RELAY_CLIENT = 30005

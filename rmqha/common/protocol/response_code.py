@@ -58,3 +58,7 @@ CONTROLLER_MASTER_STILL_EXIST = 2011
 CONTROLLER_ELECT_MASTER_FAILED = 2012
 CONTROLLER_ALTER_SYNC_STATE_SET_FAILED = 2013
 CONTROLLER_BROKER_ID_INVALID = 2014
+
+# Extensions of rmqha.
+# A relayed request was not carried out, because this broker is not the master that accepts messages.
+RELAY_NOT_MASTER = 30001

@@ -88,7 +88,7 @@ MEANINGS: dict[str, str] = {
     "logLevel": "lowest level of lines that are written to the logs",
     "logFormat": "write log lines as RocketMQ's text or as JSON",
     "logTimeZone": "time zone of the times in log lines",
-    "metricsPort": "port of /metrics, /healthz and /readyz; 0: off",
+    "metricsPort": "port of /metrics, /healthz, /readyz and the pages about roles, such as /master; 0: off",
     "metricsHost": "address that the metrics port listens on; it has no access control",
     "metricsNames": "names of the metrics: the exporter's, those of 5.x, or both",
     # MessageStoreConfig
@@ -212,6 +212,11 @@ MEANINGS: dict[str, str] = {
     "controllerHeartBeatTimeoutMills": "silence after which a controller considers this broker dead",
     "brokerElectionPriority": "priority in the election of a master among equals; the lowest value wins",
     "controllerLease": "acknowledge messages only while a controller confirms that this broker is the master",
+    "relayToMaster": "while not the master, pass clients' requests for the master on to it; accept relayed ones",
+    "masterAddress": "address that a master registers for clients, such as a proxy's; the proxy must pass on its port "
+                     "and the one 2 below; see docs/metrics.md",
+    "onRoleChange": "command to run, without a shell, when this broker's role changes; see docs/failover.md",
+    "onRoleChangeTimeoutMills": "time limit of that command; a new master waits for it, at most for this time",
     # ServerConfig
     "listenPort": "port for clients and tools; the fast port is 2 below it, the replication port 1 above",
     "serverWorkerThreads": "threads that serve a name server's requests; unused in a broker",
@@ -285,6 +290,7 @@ NOWHERE_ELSE = frozenset({
     "haHandshakeEnable", "haTruncateDivergedTail", "haSlaveAckAfterFlush", "haVerifyRecords", "haScrubEnable",
     "haScrubBytesPerSecond", "haScrubPromise", "logLevel", "logFormat", "logTimeZone",
     "metricsPort", "metricsHost", "metricsNames", "controllerLease", "controllerStore", "maxLeaseMillis",
+    "relayToMaster", "masterAddress", "onRoleChange", "onRoleChangeTimeoutMills",
     "etcdEndpoints", "etcdUser", "etcdPassword", "etcdCaFile", "etcdCertFile", "etcdKeyFile", "etcdPrefix",
     "etcdLeaseSeconds"})
 # Names of keys before 4.5, still accepted.

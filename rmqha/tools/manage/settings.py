@@ -56,7 +56,8 @@ OWN_KEYS = {
     **dict.fromkeys(("rocketmqHome", "brokerConfigPath", "storePathRootDir", "storePathCommitLog",
                      "storePathDLedgerCommitLog", "readOnlyCommitLogStorePaths", "storePathEpochFile",
                      "storePathBrokerIdentity"), _ITS_FILES),
-    "haMasterAddress": "the master of this broker name",
+    **dict.fromkeys(("haMasterAddress", "masterAddress"), "the master of this broker name"),
+    "onRoleChange": "a command of this host",
     **dict.fromkeys(("dLegerGroup", "dLegerPeers", "dLegerSelfId", "preferredLeaderId"), "one for each DLedger group"),
     "startAcceptSendRequestTimeStamp": _ITS_START,
 }

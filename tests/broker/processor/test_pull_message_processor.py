@@ -384,6 +384,41 @@ def test_all_held_pulls_of_a_queue_are_woken(broker):
     assert [bodies(one.get()) for one in waiting] == [[b"all"]] * 5
 
 
+def test_broker_that_shuts_down_answers_the_pulls_that_it_holds(broker):
+    """Without an answer a client of 4.9 that does not notice the end of its connection waits for 30 s."""
+    broker.send("Ending")
+    broker.next_offset("Ending")
+    waiting = [Waiting(broker, "Ending", 1, group=f"group{index}") for index in range(3)]
+    broker.controller.shutdown()
+    for one in waiting:
+        assert (one.get().code, one.response.remark) == (response_code.SERVICE_NOT_AVAILABLE,
+                                                         "the broker is shutting down")
+
+
+def test_pulls_in_a_shutdown_find_messages_but_are_not_held(broker):
+    broker.send("Ending", b"one")
+    broker.next_offset("Ending")
+    broker.controller.pull_request_hold_service.end_holding()
+    assert bodies(broker.pull("Ending", 0, suspend_ms=90_000)) == [b"one"]
+    assert broker.pull("Ending", 1, suspend_ms=90_000).code == response_code.SERVICE_NOT_AVAILABLE
+    assert broker.pull("Ending", 1).code == response_code.PULL_NOT_FOUND
+
+
+def test_pull_that_a_shutdown_overtakes_is_answered(broker, monkeypatch):
+    """The shutdown begins after the pull was found to have to wait, and before it is held."""
+    broker.send("Ending")
+    broker.next_offset("Ending")
+    service = broker.controller.pull_request_hold_service
+    hold = service.suspend_pull_request
+
+    def end_then_hold(topic, queue_id, pull_request):
+        service.end_holding()
+        return hold(topic, queue_id, pull_request)
+
+    monkeypatch.setattr(service, "suspend_pull_request", end_then_hold)
+    assert Waiting(broker, "Ending", 1).get().code == response_code.SERVICE_NOT_AVAILABLE
+
+
 # Queries by key.
 
 

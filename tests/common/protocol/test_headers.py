@@ -53,7 +53,8 @@ GOLDEN = {name.rsplit(".", 1)[1]: fields for name, fields in golden("headers").i
 ONLY_IN_497 = {"GetBrokerClusterAclConfigResponseBody", "GetBrokerClusterAclConfigResponseHeader"}
 # The headers of 5.1.4 and rmqha's own are tested with the brokers that send them.
 OF_514 = {"rmqha.common.protocol.controller_headers", "rmqha.common.protocol.message_heads"}
-OF_ROLES = {"NotifyBrokerRoleChangedRequestHeader", "HandoverMasterRequestHeader", "HandoverMasterResponseHeader"}
+OF_ROLES = {"NotifyBrokerRoleChangedRequestHeader", "HandoverMasterRequestHeader", "HandoverMasterResponseHeader",
+            "RelayClientRequestHeader"}
 BASES = (CommandCustomHeader, RpcRequestHeader)
 BODY = "GetConsumerListByGroupResponseBody"
 KINDS = {"String": (str, None), "int": (int, INTEGER), "Integer": (int, INTEGER), "long": (int, LONG),
@@ -168,7 +169,8 @@ FROM_514 = {"GET_BROKER_HA_STATUS", "GET_BROKER_EPOCH_CACHE", "NOTIFY_BROKER_ROL
             *(name for module in (request_code, response_code) for name in vars(module)
               if name.startswith("CONTROLLER_"))}
 # Neither version has these.
-OWN = {"REJOIN_MASTER", "HANDOVER_MASTER", "GET_COMMIT_LOG_CHECKSUMS", "GET_MESSAGE_HEADS"}
+OWN = {"REJOIN_MASTER", "HANDOVER_MASTER", "GET_COMMIT_LOG_CHECKSUMS", "GET_MESSAGE_HEADS", "RELAY_CLIENT",
+       "RELAY_NOT_MASTER"}
 # 4.9.7 has these, 4.9.8 does not.
 CODES_ONLY_IN_497 = {("RequestCode", "GET_BROKER_CLUSTER_ACL_CONFIG")}
 # Nothing needs these.

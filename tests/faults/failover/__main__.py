@@ -2,6 +2,7 @@
 
     python -m tests.faults.failover --cycles 300 --kind kill
     python -m tests.faults.failover --cycles 300 --kind kill --store etcd --least-in-sync 3
+    python -m tests.faults.failover --cycles 100 --kind switch --stale 16
     python -m tests.faults.failover --cycles 30 --kind kill --controller java --brokers java
     python -m tests.faults.failover --cycles 50 --kind kill --controller java --brokers mixed
     python -m tests.faults.failover --cycles 200 --kind partition --seconds 180 --clocks --jobs 3
@@ -39,15 +40,16 @@ def why_not(kind: str, plan: Plan) -> str | None:
 def _entries(outcomes: list[Outcome], seed: int) -> list[ledger.Entry]:
     commit, groups = ledger.present_commit(), {}
     for outcome in outcomes:
-        groups.setdefault((f"failover {outcome.life.kind}", _named(outcome.life.plan)), []).append(outcome)
+        named = _named(outcome.life.plan, outcome.life.stale > 0)
+        groups.setdefault((f"failover {outcome.life.kind}", named), []).append(outcome)
     return [ledger.Entry(commit, kind, brokers, seed, sum(each.cycles for each in group),
                          sum(each.acknowledged for each in group), sum(bool(each.failure) for each in group))
             for (kind, brokers), group in groups.items()]
 
 
-def _named(plan: Plan) -> str:
+def _named(plan: Plan, relays: bool) -> str:
     controller = "java" if plan.controller == "java" else f"rmqha {plan.store}"
-    return f"{plan.brokers} under {controller}"
+    return f"{plan.brokers} under {controller}" + (", relays" if relays else "")
 
 
 def _options() -> argparse.Namespace:
@@ -66,6 +68,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=180, help="of a sequence of `partition`")
     parser.add_argument("--clocks", action="store_true", help="`partition` sets wall clocks, too")
     parser.add_argument("--producers", type=int, default=16)
+    parser.add_argument("--stale", type=int, default=0,
+                        help="producers that always send to the same broker, whichever is the master: it relays")
     parser.add_argument("--pause", type=float, default=40, help="of a producer between two messages, in ms")
     parser.add_argument("--jobs", type=int, default=1, help="lives at a time")
     parser.add_argument("--folder", type=Path, default=None,
@@ -92,7 +96,8 @@ def main() -> int:
     begin = time.monotonic()
     lives = campaign.lives_of(kinds, plan, options.seed, options.cycles, folder, until=begin + options.minutes * 60,
                               seconds=options.seconds, producers=options.producers, pause_s=options.pause / 1000,
-                              keep=options.folder is not None, least_in_sync=options.least_in_sync)
+                              keep=options.folder is not None, least_in_sync=options.least_in_sync,
+                              stale=options.stale)
     outcomes = campaign.run(lives, options.jobs)
     print("\n" + campaign.summary(outcomes))
     print(f"{time.monotonic() - begin:.0f} s, seed {options.seed}")

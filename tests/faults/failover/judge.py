@@ -4,6 +4,7 @@
        and a consumer reads it from its queue; at the end also from each slave
     B  all in-sync logs have the same bytes and complete records, with bodies that match their CRCs
     C  the offsets of each queue are 0, 1, 2 ... in the order of the log: none is given twice
+    D  no message is stored twice: each attempt of a producer has its own name, so only a broker can have repeated it
     M  at most one master acknowledges at any time: all acknowledgements of an epoch (found by the offset in the log)
        are from one broker, and none is of a message that was sent after an acknowledgement of a later epoch
 
@@ -46,6 +47,7 @@ class Judge:
     def __init__(self, cluster: Cluster, traffic: Traffic):
         self.looked_to = 0
         self.records: dict[int, Place] = {}  # by offset in the log
+        self._stored: dict[str, int] = {}  # name -> offset in the log
         self._cluster = cluster
         self._traffic = traffic
         # The number of checked acknowledgements.
@@ -104,6 +106,8 @@ class Judge:
                 continue
             place = self.records[record.offset] = place_of(record)
             name, queue, queue_offset, _ = place
+            if self._stored.setdefault(name, record.offset) != record.offset:
+                raise Violation(f"D: {name} is stored at {self._stored[name]} and at {record.offset}")
             if queue_offset != self._next[queue]:
                 raise Violation(f"C: {name} at {record.offset} has offset {queue_offset} of queue {queue}, expected "
                                 f"{self._next[queue]}")

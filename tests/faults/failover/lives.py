@@ -43,6 +43,7 @@ class Life:
     seconds: float = 180.0  # of a sequence
     producers: int = 16
     pause_s: float = 0.04  # of a producer between messages
+    stale: int = 0  # producers that always send to the same broker, which relays
     keep: bool = False  # True: the stores stay
     # In-sync replicas required for a kill of the master; 3: never while the third is catching up.
     least_in_sync: int = 2
@@ -59,6 +60,7 @@ class Outcome:
     life: Life
     cycles: int = 0
     acknowledged: int = 0
+    relayed: int = 0  # of these
     maybe: int = 0
     unknown: int = 0
     seconds: float = 0.0
@@ -87,7 +89,7 @@ class Failover:
         addresses = [replica.address for replica in self.cluster.replicas]
         self.traffic = Traffic(addresses, f"s{self.life.seed}", self.life.folder / "acknowledged.jsonl",
                                self.life.producers, self.life.pause_s, self.cluster.least_body,
-                               self.cluster.largest_body)
+                               self.cluster.largest_body, self.life.stale)
         self.judge = Judge(self.cluster, self.traffic)
         self.traffic.go()
         self.traffic.wait_for_more(50, BOOT_MS)
@@ -441,6 +443,7 @@ def run_life(life: Life) -> Outcome:
     finally:
         if fault.traffic is not None:
             outcome.acknowledged, outcome.maybe = len(fault.traffic.acks), fault.traffic.maybe
+            outcome.relayed = fault.traffic.relayed
             outcome.unknown, outcome.refused = fault.traffic.unknown, dict(fault.traffic.refused)
         outcome.times = dict(fault.times)
         fault.close()
@@ -498,7 +501,8 @@ def summary(outcomes: list[Outcome]) -> str:
     for (kind, plan), group in groups.items():
         failed = [outcome for outcome in group if outcome.failure]
         lines.append(f"{kind}, {plan}: {sum(o.cycles for o in group)} cycles in {len(group)} lives, "
-                     f"{sum(o.acknowledged for o in group)} acknowledged, {sum(o.maybe for o in group)} maybe, "
+                     f"{sum(o.acknowledged for o in group)} acknowledged ({sum(o.relayed for o in group)} of them "
+                     f"through relays), {sum(o.maybe for o in group)} maybe, "
                      f"{sum(o.unknown for o in group)} without an answer, {len(failed)} lives failed, "
                      f"{sum(o.seconds for o in group):.0f} s")
         for what, of in times_of(group).items():
@@ -521,8 +525,8 @@ def write_json(outcomes: list[Outcome], file: Path) -> None:
             life = outcome.life
             out.write(json.dumps({
                 "kind": life.kind, "plan": str(life.plan), "seed": life.seed, "cycles": outcome.cycles,
-                "acknowledged": outcome.acknowledged, "maybe": outcome.maybe, "unknown": outcome.unknown,
-                "seconds": round(outcome.seconds, 1), "failure": outcome.failure,
+                "acknowledged": outcome.acknowledged, "relayed": outcome.relayed, "maybe": outcome.maybe,
+                "unknown": outcome.unknown, "seconds": round(outcome.seconds, 1), "failure": outcome.failure,
                 "times_ms": {what: [round(value * 1000, 1) for value in values]
                              for what, values in outcome.times.items()}}) + "\n")
     sys.stdout.flush()

@@ -3,6 +3,7 @@
 A single thread with a selector and a timer does everything, so that its own cost is small and its times are precise:
 
     _Producer (16)  --a message at a time-->  _Link to the broker that acknowledged last, or to the next one
+    _Producer that is stale  --the same-->    _Link always to the same broker, as of a client with an old route
     _Prober (one per broker)  --a message every `probe_s`, independent of earlier ones-->  _Link to its broker
 
 Producers send messages and batches of all sizes, see drawn_messages.py; probers send small messages. Each attempt of a
@@ -47,7 +48,8 @@ class Ack(NamedTuple):
     """One acknowledged message. Times are monotonic, in seconds; `sent`: when it was sent."""
 
     name: str
-    broker: int  # index
+    # Index of the broker that stored it, as the message id says: not the one that the message was sent to, if relayed.
+    broker: int
     topic: str
     queue_id: int
     queue_offset: int
@@ -173,12 +175,13 @@ class _Link:
 class _Producer:
     """A producer that sends one message after another, with pauses, to the broker that acknowledges."""
 
-    def __init__(self, traffic: "Traffic", number: int, pause_s: float):
+    def __init__(self, traffic: "Traffic", number: int, pause_s: float, is_stale: bool):
         self._traffic = traffic
+        self._is_stale = is_stale
         self._pause_s = pause_s
         self._rng = random.Random(f"producer {traffic.name} {number}")
         self._names = (f"{traffic.name}.p{number}.{count}" for count in itertools.count())
-        self._broker = 0
+        self._broker = number % len(traffic.addresses) if is_stale else 0
         self._size = 0  # of the last body
         self._link: _Link | None = None
         # The time of the first attempt since the last acknowledgement.
@@ -223,7 +226,8 @@ class _Producer:
             return
         if code not in STORED_MAYBE:
             last = self._traffic.last_master
-            self._broker = last if last != self._broker else (self._broker + 1) % len(self._traffic.addresses)
+            if not self._is_stale:
+                self._broker = last if last != self._broker else (self._broker + 1) % len(self._traffic.addresses)
             if self._link is not None:
                 self._link.close()
                 self._link = None
@@ -256,10 +260,10 @@ class _Prober:
 
 class Traffic:
     """The producers of one life of a cluster with the brokers `addresses`: index -> `host:port`. The brokers accept
-    bodies of `least` to `largest` bytes."""
+    bodies of `least` to `largest` bytes. `stale` of the producers never learn which broker is the master."""
 
     def __init__(self, addresses: list[str], name: str, journal: Path, producers: int = 16, pause_s: float = 0.04,
-                 least: int = 0, largest: int = 512 * KIB):
+                 least: int = 0, largest: int = 512 * KIB, stale: int = 0):
         self.addresses = [(host, int(port)) for host, _, port in (each.rpartition(":") for each in addresses)]
         self.name = name
         self.drawing = Drawing(largest, _HEAVY, least=least)
@@ -282,7 +286,8 @@ class Traffic:
         self._journal = open(journal, "a", encoding="utf-8")
         self._stopped = threading.Event()
         self.failure: BaseException | None = None
-        self._producers = [_Producer(self, number, pause_s) for number in range(producers)]
+        self.relayed = 0  # acknowledgements that came from another broker than the master
+        self._producers = [_Producer(self, number, pause_s, number < stale) for number in range(producers)]
         for broker in range(len(addresses)):
             _Prober(self, broker)
         self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
@@ -375,18 +380,25 @@ class Traffic:
         link.send(opaque, _Attempt(request.topic, messages, time.monotonic(), told), frame(head, body))
         return len(body)
 
+    def _stored_by(self, message_id: str) -> int:
+        """Return the index of the broker whose address is in a message id: 4 bytes IPv4, 4 port, 8 offset."""
+        host, port = socket.inet_ntoa(bytes.fromhex(message_id[:8])), int(message_id[8:16], 16)
+        return self.addresses.index((host, port))
+
     def answered(self, link: _Link, attempt: _Attempt, head: dict) -> None:
         """Handle an answer. For a batch it has all message ids, and the queue offset of the first message."""
         received, code = time.monotonic(), head["code"]
         if code == OK:
             fields = head["extFields"]
             ids, queue_id, queue_offset = fields["msgId"].split(","), int(fields["queueId"]), int(fields["queueOffset"])
+            broker = self._stored_by(ids[0])
+            self.relayed += (broker != link.broker) * len(ids)
             for number, ((name, crc), message_id) in enumerate(zip(attempt.messages, ids, strict=True)):
-                ack = Ack(name, link.broker, attempt.topic, queue_id, queue_offset + number, int(message_id[-16:], 16),
+                ack = Ack(name, broker, attempt.topic, queue_id, queue_offset + number, int(message_id[-16:], 16),
                           crc, attempt.sent, received)
                 self.acks.append(ack)
                 self._journal.write(json.dumps(ack) + "\n")
-            self.last_master = link.broker
+            self.last_master = broker
         elif code in STORED_MAYBE:
             self.maybe += 1
         else:

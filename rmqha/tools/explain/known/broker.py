@@ -117,6 +117,16 @@ T.line("bad-expression", "Parse the consumer's subscription[{expression}] failed
        "too many expressions: the expression of group {group} for topic {topic} is not stored",
        means="A consumer's filter expression is not valid SQL92, is too long, or the broker already stores very many.",
        do="Correct the expression; the end of the line says where it fails.", page="client.md#receive")
+T.line("shutting-down", "the broker is shutting down",
+       means="A consumer's pull waited for a message when the broker began to shut down.",
+       do="Nothing: consumers pull again after a second, or at the next master.")
+T.line("subscriptions-not-kept",
+       "ignoring {path}: {error}; consumers receive nothing until their first heartbeat, as without the file",
+       "too many subscriptions: those of group {group} and of others are not kept for a restart",
+       means="The broker keeps the subscriptions of consumers in a file, so that it serves their "
+             "pulls at once after a restart. The file is damaged, or the subscriptions are too many or too long.",
+       do="Nothing: consumers pause after a restart until their next heartbeat, for up to 30 s. The broker writes a "
+          "damaged file again.")
 T.line("filter-off", "The broker does not support consumer to filter message by",
        "does not upgrade to support for filter message by {kind}",
        means="The consumer subscribes with SQL92, but the broker filters by tag only.",

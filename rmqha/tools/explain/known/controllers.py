@@ -33,6 +33,19 @@ T.line("sync-set-rejected", "the controller rejected the syncStateSet {set} as t
        means="The master asked for a change of the in-sync replicas that another change had overtaken. It reads the "
              "current set and asks again.",
        do="Nothing, unless it repeats for minutes: then two brokers believe to be the master, see `rmqha ha status`.")
+T.line("role-command-failed", "onRoleChange {run} cannot be run: {error}",
+       "onRoleChange {run} failed with exit code {code} after {ms} ms",
+       means="The command of onRoleChange failed. The role has changed nevertheless, but what the command should have "
+             "done is missing: an address or a label may still be at the wrong host.",
+       do="Read the lines above this one, which have the command's output. Correct the command, then run it by hand "
+          "with the role, the broker name and the epoch that the line names.")
+T.line("role-command-slow", "onRoleChange {run} was killed after {ms} ms (onRoleChangeTimeoutMills)",
+       "onRoleChange has not ended within {ms} ms; becoming the master nevertheless",
+       "onRoleChange: process {pid} is still running",
+       means="The command of onRoleChange took too long, and was killed. A new master waits for it at most for that "
+             "time.",
+       do="Make the command faster: long work belongs into the background. Or give it more time: "
+          "onRoleChangeTimeoutMills. It adds to the time of a failover.")
 T.line("shutting-down", "cannot ask the old master for its consumer offsets: {error}",
        "cannot ask for the master's HA address: {error}", "cannot register at the name servers: {error}",
        "request to name server {address} not sent: too many requests are pending, or the broker is shutting down",

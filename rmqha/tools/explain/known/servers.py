@@ -227,6 +227,10 @@ T.line("metrics-late", "metrics: out of time at {name}; it and all later metrics
        means="A scrape took too long, or a metric failed: the answer lacks some metrics.",
        do="With very many topics, raise the scrape's time limit or set metricsNames; otherwise report the traceback.",
        page="metrics.md#what-a-scrape-costs")
+T.line("metrics-missing", "{key}={port}: /metrics answers 501, the other pages work: {how}",
+       means="The port for health checks is open, but the metrics for Prometheus need prometheus-client.",
+       do="Install the extra metrics, with the command in the line, if Prometheus should read this server.",
+       page="metrics.md#turn-it-on")
 T.line("http-full", "{service}: too many connections at a time; closing the one from {address}",
        means="The metrics port has more connections than it serves.",
        do="Find out what polls the port; a single Prometheus needs one or two connections.", page="metrics.md")
