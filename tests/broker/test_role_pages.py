@@ -8,6 +8,7 @@ import pytest
 from rmqha.broker.controller.replicas_manager import Mastership, ToldSet
 from rmqha.broker.metrics.broker_metrics import BrokerMetrics
 from rmqha.broker.slave_synchronize import MasterState
+from rmqha.common.metrics import Page
 from rmqha.remoting import http_port
 from rmqha.store.default_message_store import DefaultMessageStore
 from rmqha.store.message_store_config import BrokerRole
@@ -86,9 +87,10 @@ def test_every_method_of_a_health_check_is_answered(master):
         assert sock.recv(1000) == b"HTTP/1.0 200 OK\r\n\r\n" and sock.recv(1000) == b""
 
 
-def test_answers_while_puts_are_blocked_and_readers_are_slow(master, monkeypatch):
+def test_answers_while_puts_are_blocked_and_readers_are_slow(master):
     # More than the kernel takes from a thread that writes it.
-    monkeypatch.setattr(http_port.metrics, "process_metrics", lambda: b"#\n" * (16 << 20))
+    large = Page(200, "text/plain", [b"#\n" * (16 << 20)])
+    master.controller.metrics_port._pages._by_path["/metrics"] = lambda _query: large
     port = port_of(master.controller)
     with ExitStack() as stack:
         stack.enter_context(master.store.commit_log.put_message_lock)
@@ -97,8 +99,8 @@ def test_answers_while_puts_are_blocked_and_readers_are_slow(master, monkeypatch
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
             reader.connect(("127.0.0.1", port))
             reader.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        wait_until(lambda: master.controller.metrics_port._http_port._pool.queue_size() > 0,
-                   what="the other threads are busy")
+        waiting = master.controller.metrics_port._http_port._pool.queue_size
+        wait_until(lambda: waiting() > http_port._THREADS, what="the other threads are busy")
         assert statuses(port) == {"/master": 200, "/slave": 503, "/in-sync": 200, "/ready": 200}
 
 

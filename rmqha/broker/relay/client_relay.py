@@ -207,7 +207,7 @@ class ClientRelay:
             try:
                 self._service.submit(self)
             except RejectedExecutionError as error:
-                log.warning("cannot relay requests of %s: %s", parse_channel_remote_addr(self.client), error)
+                log.warning("relay: cannot relay requests of %s: %s", parse_channel_remote_addr(self.client), error)
                 self._give_up()
 
     def _send(self, upstream: Upstream, request: Request) -> None:
@@ -332,7 +332,8 @@ class ClientRelay:
             self._service.done(request)
         if lost and self.client.is_active:
             remark = f"{_TIMEOUT} wait response from the master <{upstream.route.address}> timeout: {_UNKNOWN}"
-            log.warning("%s, %d requests of %s", remark, len(lost), parse_channel_remote_addr(self.client))
+            log.warning("relay: no answer to %d requests of %s: %s", len(lost), parse_channel_remote_addr(self.client),
+                        remark)
             for request in lost:
                 answer = RemotingCommand.create_response_command(response_code.SYSTEM_ERROR, remark)
                 answer.opaque = request.opaque

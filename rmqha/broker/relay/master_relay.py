@@ -294,7 +294,7 @@ class MasterRelay:
         self.master_route.failed(route, _REFUSED_MS)
         if self._logged != reason:
             self._logged = reason
-            log.warning("the master %s accepts no relayed requests, so clients that still know this broker as the "
+            log.warning("relay: the master %s accepts no relayed requests, so clients that still know this broker as the "
                         "master are refused until they learn its address: %s", route.address, reason)
 
     # ---- the rest
@@ -373,7 +373,7 @@ class ServerRelay:
             return
         request = Request(command, frame)
         if not self._relay.room.take(request):
-            log.warning("a request of %s is not relayed: too many are waiting for the master",
+            log.warning("relay: a request of %s is not relayed: too many are waiting for the master",
                         parse_channel_remote_addr(channel))
             if not command.is_oneway_rpc:
                 self._answer(channel, command, response_code.SYSTEM_BUSY,

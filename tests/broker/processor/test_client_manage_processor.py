@@ -144,6 +144,7 @@ class FakeChannel:
 
     def __init__(self, port=1):
         self.remote_address = ("127.0.0.1", port)
+        self.attributes = {}
         self.is_active = True
 
     def close(self):

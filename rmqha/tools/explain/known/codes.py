@@ -117,6 +117,8 @@ for _code, _name, _means, _do, _page in (
      "if it ends: the master asks again. Otherwise check the controllers' storage.", _FAILOVER),
     (2014, "CONTROLLER_BROKER_ID_INVALID", "The broker id does not belong to this replica: another one reserved it.",
      "Check that no store or brokerIdentity file was copied.", _FAILOVER),
+    (30001, "RELAY_NOT_MASTER", "A broker answered another one that relays to it: it is not the master that accepts "
+     "messages. Clients never get this code.", "Nothing: the other broker looks for the master again.", _FAILOVER),
 ):
     T.code(_R, _code, _name, _means, _do, _page)
 
