@@ -28,7 +28,7 @@ from rmqha.broker.client.producer_manager import ProducerManager
 from rmqha.broker.client.rebalance_lock_manager import RebalanceLockManager
 from rmqha.broker.consumer_filter_manager import ConsumerFilterManager
 from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager, LmqConsumerOffsetManager
-from rmqha.broker.consumer_subscription_manager import ConsumerSubscriptionManager
+from rmqha.broker.consumer_subscription_manager import GRACE_MS, ConsumerSubscriptionManager
 from rmqha.broker.expression_message_filter import CommitLogDispatcherCalcBitMap
 from rmqha.broker.master_main_port import MasterMainPort
 from rmqha.broker.processor import admin_handlers
@@ -348,6 +348,7 @@ class BrokerController:
                       self.broker_config.flushConsumerOffsetInterval)
         at_fixed_rate(self.consumer_filter_manager.persist_changes, 10 * _SECOND_MS, 10 * _SECOND_MS)
         at_fixed_rate(self.consumer_subscription_manager.persist_changes, 10 * _SECOND_MS, 10 * _SECOND_MS)
+        self._scheduler.schedule(self._notify_put_off, GRACE_MS)
         at_fixed_rate(self.protect_broker, 3 * _MINUTE_MS, 3 * _MINUTE_MS)
         at_fixed_rate(self.print_water_mark, 10 * _SECOND_MS, _SECOND_MS)
         at_fixed_rate(self._print_dispatch_behind, 10 * _SECOND_MS, _MINUTE_MS)
@@ -394,10 +395,11 @@ class BrokerController:
         config, store, hand_over_to = self.broker_config, self.message_store, self.broker_fast_failure.hand_over_to
         client = ClientManageProcessor(
             config, self.topic_config_manager, self.subscription_group_manager, self.consumer_manager,
-            self.producer_manager, self.record_access, self.client_housekeeping_service,
+            self.consumer_subscription_manager, self.producer_manager, self.record_access,
+            self.client_housekeeping_service,
             hand_over_to(self.pools.heartbeat_executor, lambda: config.waitTimeMillsInHeartbeatQueue))
-        consumer = ConsumerManageProcessor(store, self.consumer_manager, self.consumer_offset_manager,
-                                           self.topic_deletion)
+        consumer = ConsumerManageProcessor(store, self.consumer_manager, self.consumer_subscription_manager,
+                                           self.consumer_offset_manager, self.topic_deletion)
         end_transaction = EndTransactionProcessor(
             self.message_store_config, self.role, store.deleted_topics, store.async_put_message,
             self.transactional_message_service, self.record_access,
@@ -614,6 +616,10 @@ class BrokerController:
         """Register a hook that is called with the requests and responses of both ports."""
         self.remoting_server.register_rpc_hook(rpc_hook)
         self.fast_remoting_server.register_rpc_hook(rpc_hook)
+
+    def _notify_put_off(self) -> None:
+        for group in self.consumer_subscription_manager.end_grace():
+            self.consumer_manager.notify_members(group)
 
     def _print_dispatch_behind(self) -> None:
         log.info("dispatch behind commit log %d bytes", self.message_store.dispatch_behind_bytes())

@@ -1,7 +1,9 @@
-"""Subscriptions kept over a restart: which pulls they serve, when they end, and the file."""
+"""Subscriptions kept over a restart: which pulls they serve, which members they name, when they end, and the file."""
+import contextlib
 import json
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,13 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.broker import consumer_subscription_manager
-from rmqha.broker.client.client_channels import ConsumerGroupInfo
+from rmqha.broker.client.client_channels import ClientChannelInfo, ConsumerGroupInfo
 from rmqha.broker.consumer_subscription_manager import ConsumerSubscriptionManager
 from rmqha.common import subscriptions, sys_flags
 from rmqha.common.protocol import request_code, response_code
-from rmqha.common.protocol.admin_headers import UnregisterClientRequestHeader
+from rmqha.common.protocol.admin_headers import (
+    GetConsumerListByGroupRequestHeader,
+    GetConsumerListByGroupResponseBody,
+    UnregisterClientRequestHeader,
+)
 from rmqha.common.protocol.client_headers import PullMessageRequestHeader
 from rmqha.common.subscriptions import ConsumerData, ConsumeType, HeartbeatData, MessageModel, SubscriptionData
+from rmqha.remoting.protocol import remoting_serializable
 from rmqha.remoting.remoting_client import RemotingClient
 from rmqha.remoting.remoting_config import RemotingClientConfig
 from rmqha.store.message_store_config import MessageStoreConfig
@@ -33,31 +40,41 @@ def of_tags(topic: str, expression: str, version: int, type_: str = "TAG") -> Su
     return made
 
 
-def heartbeat(broker: BrokerHarness, *reported: SubscriptionData, group: str = "g", client: str = "c",
-              model: MessageModel = MessageModel.CLUSTERING,
-              type_: ConsumeType = ConsumeType.CONSUME_PASSIVELY) -> None:
-    data = ConsumerData(group, type_, model, subscriptionDataSet=set(reported))
-    connection = RemotingClient(RemotingClientConfig()) if client != "c" else None
-    if connection is None:
-        answer = broker.call(request_code.HEART_BEAT, body=HeartbeatData(client, set(), {data}))
-    else:
-        # A member of its own: one connection is one member.
-        connection.start()
-        others.append(connection)
-        before, broker.client = broker.client, connection
-        answer = broker.call(request_code.HEART_BEAT, body=HeartbeatData(client, set(), {data}))
-        broker.client = before
-    assert answer.code == response_code.SUCCESS
-
-
-others: list[RemotingClient] = []
+others: dict[tuple[str, str], RemotingClient] = {}
 
 
 @pytest.fixture(autouse=True)
 def end_others():
     yield
     while others:
-        others.pop().shutdown()
+        others.popitem()[1].shutdown()
+
+
+@pytest.fixture(autouse=True)
+def saves_soon(monkeypatch):
+    monkeypatch.setattr(consumer_subscription_manager, "_SAVE_AFTER_MS", 50)
+
+
+@contextlib.contextmanager
+def as_member(broker: BrokerHarness, client: str) -> Iterator[None]:
+    """Use a member's own connection; "c" has the harness's."""
+    before = broker.client
+    if client != "c":
+        key = (broker.address, client)
+        if key not in others:
+            others[key] = RemotingClient(RemotingClientConfig())
+            others[key].start()
+        broker.client = others[key]
+    yield
+    broker.client = before
+
+
+def heartbeat(broker: BrokerHarness, *reported: SubscriptionData, group: str = "g", client: str = "c",
+              model: MessageModel = MessageModel.CLUSTERING) -> None:
+    data = ConsumerData(group, ConsumeType.CONSUME_PASSIVELY, model, subscriptionDataSet=set(reported))
+    with as_member(broker, client):
+        answer = broker.call(request_code.HEART_BEAT, body=HeartbeatData(client, set(), {data}))
+    assert answer.code == response_code.SUCCESS
 
 
 def pull(broker: BrokerHarness, version: int, topic: str = "T", **fields: object):
@@ -68,8 +85,14 @@ def pull(broker: BrokerHarness, version: int, topic: str = "T", **fields: object
 
 
 def saved(folder: Path) -> dict:
+    """Return the groups in the file."""
     file = folder / FILE
     return json.loads(file.read_text("utf-8"))["groups"] if file.exists() else {}
+
+
+def saved_versions(folder: Path) -> dict[str, int]:
+    """Return the versions of the group's subscription in the file, by client id."""
+    return saved(folder)["g"]["subscriptions"]["T"]["versions"] if "g" in saved(folder) else {}
 
 
 def stock(broker: BrokerHarness) -> None:
@@ -155,14 +178,14 @@ def test_members_that_subscribed_at_different_times_are_all_served(tmp_path):
         assert [bodies(pull(broker, V + one)) for one in (3, 5, 9)] == [[b"m0", b"m2", b"m4"]] * 3
         assert pull(broker, V + 4).code == response_code.SUBSCRIPTION_NOT_EXIST
         # The first heartbeat is of the member that has subscribed first; the others have the same subscription.
-        heartbeat(broker, of_tags("T", "a", V + 3))
+        heartbeat(broker, of_tags("T", "a", V + 3), client="d")
         assert [bodies(pull(broker, V + one)) for one in (3, 5, 9)] == [[b"m0", b"m2", b"m4"]] * 3
         assert pull(broker, V + 10).code == response_code.SUBSCRIPTION_NOT_LATEST
         broker.controller.shutdown()
     with running_broker(tmp_path / "before") as broker:
         assert [pull(broker, V + one).code for one in (3, 5, 9)] == [response_code.SUCCESS] * 3
         # And here it has another one.
-        heartbeat(broker, of_tags("T", "b", V + 4))
+        heartbeat(broker, of_tags("T", "b", V + 4), client="e")
         assert [pull(broker, V + one).code for one in (5, 9)] == [response_code.SUBSCRIPTION_NOT_LATEST] * 2
 
 
@@ -174,6 +197,100 @@ def test_version_of_two_expressions_proves_nothing(tmp_path):
         broker.controller.shutdown()
     with running_broker(tmp_path) as broker:
         assert pull(broker, V).code == response_code.SUBSCRIPTION_NOT_EXIST
+
+
+def list_of(broker: BrokerHarness) -> list[str] | None:
+    """Return the members that the broker names; None for an error, after which clients keep their queues."""
+    answer = broker.call(request_code.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequestHeader("g"))
+    if answer.code != response_code.SUCCESS:
+        return None
+    return sorted(remoting_serializable.decode(GetConsumerListByGroupResponseBody, answer.body).consumerIdList)
+
+
+@pytest.fixture
+def three(tmp_path):
+    """The folder of a broker that was killed while its group had the members c, d and e."""
+    with running_broker(tmp_path / "before") as broker:
+        stock(broker)
+        for version, client in enumerate("cde"):
+            heartbeat(broker, of_tags("T", "a", V + version), client=client)
+        wait_until(lambda: len(saved_versions(tmp_path / "before")) == 3, 60_000, "saved")
+        shutil.copytree(tmp_path / "before", tmp_path / "after")
+        broker.controller.shutdown()
+    return tmp_path / "after"
+
+
+def pull_as(broker: BrokerHarness, client: str) -> None:
+    with as_member(broker, client):
+        assert pull(broker, V + "cde".index(client)).code == response_code.SUCCESS
+
+
+def test_members_that_pull_are_named_before_their_heartbeats(three):
+    with running_broker(three) as broker:
+        assert list_of(broker) is None
+        for client in "ced":
+            assert list_of(broker) is None
+            pull_as(broker, client)
+        assert list_of(broker) == ["c", "d", "e"]
+        heartbeat(broker, of_tags("T", "a", V + 1), client="d")
+        assert list_of(broker) == ["c", "d", "e"]
+        # A member whose connection ends is gone, with or without its heartbeat, and so is one that unregisters.
+        others.pop((broker.address, "e")).shutdown()
+        wait_until(lambda: list_of(broker) == ["c", "d"], 60_000, "e gone")
+        others.pop((broker.address, "d")).shutdown()
+        wait_until(lambda: list_of(broker) == ["c"], 60_000, "d gone")
+        broker.call(request_code.UNREGISTER_CLIENT, UnregisterClientRequestHeader("c", None, "g"))
+        assert list_of(broker) is None
+
+
+def test_list_without_some_members_is_given_after_a_while_and_to_those_that_asked(three, monkeypatch):
+    """Until then the first heartbeat would make its sender take over the queues of the others."""
+    monkeypatch.setattr(consumer_subscription_manager, "GRACE_MS", 3600_000)
+    with running_broker(three) as broker:
+        heartbeat(broker, of_tags("T", "a", V + 1), client="d")
+        pull_as(broker, "c")
+        assert list_of(broker) is None
+        notified = []
+        monkeypatch.setattr(broker.controller.broker2_client, "notify_consumer_ids_changed",
+                            lambda channel, group: notified.append(group))
+        broker.controller._notify_put_off()
+        assert notified == ["g", "g"] and list_of(broker) == ["c", "d"]
+        broker.controller._notify_put_off()
+        assert len(notified) == 2
+
+
+def test_member_that_unregisters_is_not_waited_for(three):
+    with running_broker(three) as broker:
+        heartbeat(broker, of_tags("T", "a", V + 1), client="d")
+        pull_as(broker, "c")
+        assert list_of(broker) is None
+        broker.call(request_code.UNREGISTER_CLIENT, UnregisterClientRequestHeader("e", None, "g"))
+        assert list_of(broker) == ["c", "d"]
+
+
+def test_members_of_one_version_are_named_after_their_heartbeats(tmp_path):
+    """Nothing says which of them has sent a pull."""
+    with running_broker(tmp_path) as broker:
+        stock(broker)
+        heartbeat(broker, of_tags("T", "a", V))
+        heartbeat(broker, of_tags("T", "a", V), client="d")
+        broker.controller.shutdown()
+    with running_broker(tmp_path) as broker:
+        assert pull(broker, V).code == response_code.SUCCESS and list_of(broker) is None
+        heartbeat(broker, of_tags("T", "a", V))
+        heartbeat(broker, of_tags("T", "a", V), client="d")
+        assert list_of(broker) == ["c", "d"]
+
+
+def test_all_members_are_notified_of_a_new_one(three, monkeypatch):
+    with running_broker(three) as broker:
+        notified = []
+        monkeypatch.setattr(broker.controller.broker2_client, "notify_consumer_ids_changed",
+                            lambda channel, group: notified.append(channel))
+        for client in "cde":
+            pull_as(broker, client)
+        heartbeat(broker, of_tags("T", "a", V + 9), client="f")
+        assert len(set(notified)) == len(notified) == 4 and list_of(broker) == ["c", "d", "e", "f"]
 
 
 def test_first_heartbeat_ends_what_was_kept(tmp_path):
@@ -196,13 +313,12 @@ def test_groups_that_do_not_come_back_are_dropped(tmp_path, monkeypatch):
         wait_until(lambda: saved(folder) == {}, 60_000, "saved")
 
 
-def test_groups_without_members_and_other_consumers_are_not_kept(tmp_path):
+def test_group_without_members_is_not_kept(tmp_path):
     with running_broker(tmp_path) as broker:
         heartbeat(broker, of_tags("T", "a", V), group="ended")
         wait_until(lambda: "ended" in saved(tmp_path), 60_000, "saved")
         assert broker.call(request_code.UNREGISTER_CLIENT,
                            UnregisterClientRequestHeader("c", None, "ended")).code == response_code.SUCCESS
-        heartbeat(broker, of_tags("T", "a", V), group="pulls", type_=ConsumeType.CONSUME_ACTIVELY)
         heartbeat(broker, of_tags("T", "a", V))
         wait_until(lambda: set(saved(tmp_path)) == {"g"}, 60_000, "saved")
         broker.controller.shutdown()
@@ -214,7 +330,8 @@ def test_groups_without_members_and_other_consumers_are_not_kept(tmp_path):
 WRONG = [b"", b"{", b"\x80\xff", b"[]", b'{"groups":[]}', b'{"groups":{"g":5}}',
          b'{"groups":{"g":{"subscriptions":{"T":{"versions":[1]}}}}}',
          b'{"groups":{"g":{"subscriptions":{"T":{"data":{"topic":"U"}}}}}}',
-         b'{"groups":{"g":{"subscriptions":{"T":{"data":{"topic":"T"},"versions":["x"]}}}}}', b"[" * 100_000, None]
+         b'{"groups":{"g":{"subscriptions":{"T":{"data":{"topic":"T"},"versions":["x"]}}}}}',
+         b'{"groups":{"g":{"subscriptions":{"T":{"data":{"topic":"T"},"versions":{"c":"x"}}}}}}', b"[" * 100_000, None]
 EMPTY = [b'{}', b'{"groups":{"g":null}}', b'{"groups":{"g":{"subscriptions":{"T":null}}}}',
          b'{"groups":{"g":{"messageModel":"X"}}}']
 
@@ -257,15 +374,17 @@ class Members:
         self.manager = manager
         self.groups: dict[str, ConsumerGroupInfo] = {}
 
-    def report(self, group: str, *reported: SubscriptionData) -> None:
+    def report(self, group: str, *reported: SubscriptionData, client: str = "c") -> None:
         info = self.groups.setdefault(group, ConsumerGroupInfo(group, ConsumeType.CONSUME_PASSIVELY, None, None))
+        info.channel_info_table[client] = ClientChannelInfo(client, client)  # type: ignore[index]  # by any key
         info.update_subscription(reported)
-        self.manager.on_heartbeat(info, reported)
+        self.manager.on_heartbeat(info, reported, client)
 
 
-def test_many_changes_are_saved_once(tmp_path):
+def test_many_changes_are_saved_once(tmp_path, monkeypatch):
     tasks = []
     manager = manager_of(tmp_path, lambda task, delay_ms: tasks.append((task, delay_ms)))
+    monkeypatch.setattr(consumer_subscription_manager, "_SAVE_AFTER_MS", 1000)
     members = Members(manager)
     for number in range(100):
         members.report(f"g{number}", of_tags("T", "*", V + number))
@@ -281,7 +400,7 @@ def test_many_changes_are_saved_once(tmp_path):
 
 def test_table_is_bounded(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(consumer_subscription_manager, "MAX_CHARACTERS", 3000)
-    monkeypatch.setattr(consumer_subscription_manager, "MAX_VERSIONS", 3)
+    monkeypatch.setattr(consumer_subscription_manager, "MAX_MEMBERS", 3)
     manager = manager_of(tmp_path)
     members = Members(manager)
     with caplog.at_level(logging.WARNING, "RocketmqBroker"):
@@ -291,12 +410,23 @@ def test_table_is_bounded(tmp_path, monkeypatch, caplog):
     assert 5 < count < 12 and sum("too many subscriptions" in one.getMessage() for one in caplog.records) == 1
     manager.on_unregistered("g0")
     for number in range(10):
-        members.report("g1", of_tags("T", "*", V + number))
-    assert sorted(json.loads(manager.encode())["groups"]["g1"]["subscriptions"]["T"]["versions"]) \
-        == [V + 7, V + 8, V + 9]
+        members.report("g1", of_tags("T", "*", V + number), client=f"c{number}")
+    assert json.loads(manager.encode())["groups"]["g1"]["subscriptions"]["T"]["versions"] \
+        == {"c7": V + 7, "c8": V + 8, "c9": V + 9}
     for number in range(50):
         manager.on_unregistered(f"g{number}")
     assert manager._characters == 0
+
+
+def test_members_that_have_left_are_forgotten(tmp_path):
+    with running_broker(tmp_path) as broker:
+        for version, client in enumerate("cd"):
+            heartbeat(broker, of_tags("T", "a", V + version), client=client)
+        others.pop((broker.address, "d")).shutdown()
+        heartbeat(broker, of_tags("T", "a", V))
+        wait_until(lambda: list_of(broker) == ["c"], 60_000, "d gone")
+        heartbeat(broker, of_tags("T", "a", V))
+        wait_until(lambda: saved_versions(tmp_path) == {"c": V}, 60_000, "saved")
 
 
 # Any sequence of heartbeats and restarts: a pull that is served before the first heartbeat is served by its own
@@ -325,7 +455,7 @@ def test_pull_is_served_by_the_consumers_own_subscription_or_not_at_all(tmp_path
                 own[group, member] = of_tags("T", expression, clock)
                 ever[group, clock] = expression
             if (group, member) in own:
-                members.report(group, own[group, member])
+                members.report(group, own[group, member], client=str(member))
         elif step == "leave":
             members.groups.pop(arguments[0], None)
             manager.on_unregistered(arguments[0])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.failover_conf.cluster import FILES, NAMESRV, PORT, REPLICAS, SHARED, Cluster, why_not
 from tests.support.tiers import in_all
-from tests.support.wait import wait_until
+from tests.support.wait import at_least, wait_until
 
 pytestmark = [in_all, pytest.mark.timeout(900)]
 
@@ -90,7 +90,9 @@ def test_vip_script(tmp_path):
         cluster.goes_on_after("vip.sh: a planned switch", lambda: switch(cluster, new),
                               lambda: cluster.master() == new)
         wait_until(lambda: cluster.holders() == {new})
-        # Nothing removes the address of a broker that is killed, until it starts again.
+        # Nothing removes the address of a broker that is killed, until it starts again. Its script announces it for
+        # three seconds.
+        at_least(4)
         cluster.goes_on_after("vip.sh: the master is killed", lambda: cluster.brokers[new].end(signal.SIGKILL),
                               lambda: cluster.master() not in (new, None))
         wait_until(lambda: cluster.holders() == {new, cluster.master()})

@@ -21,7 +21,6 @@ from rmqha.remoting.interfaces import ChannelEventListener
 
 if TYPE_CHECKING:
     from rmqha.broker.consumer_filter_manager import ConsumerFilterManager
-    from rmqha.broker.consumer_subscription_manager import ConsumerSubscriptionManager
     from rmqha.remoting.channel import Channel
     from rmqha.remoting.protocol.header_codec import LanguageCode
 
@@ -195,13 +194,28 @@ class ConsumerGroupEvent(Enum):
 
 
 class ConsumerIdsChangeListener(Protocol):
-    """A listener for each event; `args` contain the channels (CHANGE), or the subscriptions and the group (REGISTER).
+    """A listener for each event.
+
+    `args` are the channels (CHANGE), or the subscriptions, the group and the client id (REGISTER).
 
     Java: org.apache.rocketmq.broker.client.ConsumerIdsChangeListener (4.9.8)
     """
 
     def handle(self, event: ConsumerGroupEvent, group: str, *args: object) -> None:
         """Process an event."""
+
+
+class KeptMembers(Protocol):
+    """The groups that the broker keeps over a restart: ConsumerSubscriptionManager."""
+
+    def on_heartbeat(self, info: ConsumerGroupInfo, reported: Iterable[SubscriptionData], client_id: str) -> None:
+        """Take over the subscriptions of a group, after a member has reported its own ones."""
+
+    def on_unregistered(self, name: str) -> None:
+        """Drop a group whose last member has left."""
+
+    def channels(self, name: str) -> "list[Channel]":
+        """Return the connections of members that have sent no heartbeat yet."""
 
 
 class DefaultConsumerIdsChangeListener:
@@ -213,25 +227,25 @@ class DefaultConsumerIdsChangeListener:
     """
 
     def __init__(self, broker_config: BrokerConfig, filters: "ConsumerFilterManager",
-                 kept: "ConsumerSubscriptionManager", notify: "Callable[[Channel, str | None], None]") -> None:
+                 kept: "KeptMembers", notify: "Callable[[Channel, str | None], None]") -> None:
         self._config = broker_config
         self._filters, self._kept = filters, kept
         # Asks the consumer at a channel to rebalance.
         self._notify = notify
 
     def handle(self, event: ConsumerGroupEvent, group: str, *args: object) -> None:
-        """Process an event. `args` are the channels (CHANGE), or the subscriptions and the group (REGISTER)."""
+        """Process an event. `args` are the channels (CHANGE), or the subscriptions, group and client id (REGISTER)."""
         if event is ConsumerGroupEvent.UNREGISTER:
             self._filters.un_register(group)
             self._kept.on_unregistered(group)
         elif event is ConsumerGroupEvent.REGISTER and args:
             self._filters.register(group, args[0])  # type: ignore[arg-type]  # see above
-            self._kept.on_heartbeat(args[1], args[0])  # type: ignore[arg-type]  # see above
+            self._kept.on_heartbeat(args[1], args[0], args[2])  # type: ignore[arg-type]  # see above
         if event is not ConsumerGroupEvent.CHANGE or not args:
             return
         if not self._config.notifyConsumerIdsChangedEnable:
             return
-        for channel in args[0]:  # type: ignore[attr-defined]  # see above
+        for channel in {*args[0], *self._kept.channels(group)}:  # type: ignore[misc]  # see above
             self._notify(channel, group)
 
 

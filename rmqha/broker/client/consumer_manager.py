@@ -101,7 +101,7 @@ class ConsumerManager:
         changed = channel_changed or subscription_changed
         if changed and is_notify_consumer_ids_changed_enable:
             self._listener.handle(ConsumerGroupEvent.CHANGE, group, info.get_all_channel())
-        self._listener.handle(ConsumerGroupEvent.REGISTER, group, sub_list, info)
+        self._listener.handle(ConsumerGroupEvent.REGISTER, group, sub_list, info, client_channel_info.client_id)
         return changed
 
     def unregister_consumer(self, group: str, client_channel_info: ClientChannelInfo,
@@ -114,6 +114,12 @@ class ConsumerManager:
         self._let_go(client_channel_info.channel, group)
         self._remove_when_empty(group, info)
         if is_notify_consumer_ids_changed_enable:
+            self._listener.handle(ConsumerGroupEvent.CHANGE, group, info.get_all_channel())
+
+    def notify_members(self, group: str) -> None:
+        """Make the members of a group rebalance."""
+        info = self._consumer_table.get(group)
+        if info is not None:
             self._listener.handle(ConsumerGroupEvent.CHANGE, group, info.get_all_channel())
 
     def scan_not_active_channel(self) -> None:

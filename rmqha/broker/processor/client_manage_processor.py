@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rmqha.broker.client.client_channels import ClientHousekeepingService
     from rmqha.broker.client.consumer_manager import ConsumerManager
     from rmqha.broker.client.producer_manager import ProducerManager
+    from rmqha.broker.consumer_subscription_manager import ConsumerSubscriptionManager
     from rmqha.broker.record_access import RecordAccess
     from rmqha.broker.subscription_group_manager import SubscriptionGroupManager
     from rmqha.broker.topic_config_manager import TopicConfigManager
@@ -43,11 +44,12 @@ class ClientManageProcessor:
     """
 
     def __init__(self, broker_config: BrokerConfig, topics: "TopicConfigManager", groups: "SubscriptionGroupManager",
-                 consumers: "ConsumerManager", producers: "ProducerManager", record_access: "RecordAccess",
-                 housekeeping: "ClientHousekeepingService", hand_over: "HandOver") -> None:
+                 consumers: "ConsumerManager", kept: "ConsumerSubscriptionManager", producers: "ProducerManager",
+                 record_access: "RecordAccess", housekeeping: "ClientHousekeepingService",
+                 hand_over: "HandOver") -> None:
         self._config = broker_config
         self._topics, self._groups = topics, groups
-        self._consumers, self._producers = consumers, producers
+        self._consumers, self._kept, self._producers = consumers, kept, producers
         self._record_access = record_access
         self._housekeeping = housekeeping
         self._hand_over = hand_over  # to HeartbeatThread_<n>
@@ -113,6 +115,7 @@ class ClientManageProcessor:
             # Differs: an unknown group is not created when one of its consumers unregisters
             config = self._groups.subscription_group_table.get(header.consumerGroup)
             notify = config is None or config.notifyConsumerIdsChangedEnable
+            self._kept.on_member_left(header.consumerGroup, header.clientID)
             self._consumers.unregister_consumer(header.consumerGroup, info, notify)
         return RemotingCommand.create_response_command(response_code.SUCCESS, None)
 

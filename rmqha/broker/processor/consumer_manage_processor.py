@@ -17,6 +17,7 @@ from rmqha.remoting.protocol.remoting_command import RemotingCommand
 if TYPE_CHECKING:
     from rmqha.broker.client.consumer_manager import ConsumerManager
     from rmqha.broker.consumer_offset_manager import ConsumerOffsetManager
+    from rmqha.broker.consumer_subscription_manager import ConsumerSubscriptionManager
     from rmqha.broker.queue_offsets import QueueOffsets
     from rmqha.broker.topic_config_manager import TopicDeletion
     from rmqha.remoting.channel import Channel
@@ -30,10 +31,10 @@ class ConsumerManageProcessor:
     Java: org.apache.rocketmq.broker.processor.ConsumerManageProcessor (4.9.8)
     """
 
-    def __init__(self, queues: "QueueOffsets", consumers: "ConsumerManager", offsets: "ConsumerOffsetManager",
-                 topic_deletion: "TopicDeletion") -> None:
+    def __init__(self, queues: "QueueOffsets", consumers: "ConsumerManager", kept: "ConsumerSubscriptionManager",
+                 offsets: "ConsumerOffsetManager", topic_deletion: "TopicDeletion") -> None:
         self._queues = queues
-        self._consumers = consumers
+        self._consumers, self._kept = consumers, kept
         self._offsets = offsets
         self._topic_deletion = topic_deletion
 
@@ -52,7 +53,7 @@ class ConsumerManageProcessor:
     def _get_consumer_list_by_group(self, channel: "Channel", request: RemotingCommand) -> RemotingCommand:
         header = request.decode_command_custom_header(GetConsumerListByGroupRequestHeader)
         info = self._consumers.get_consumer_group_info(header.consumerGroup)
-        client_ids = info.get_all_client_id() if info is not None else []
+        client_ids = self._kept.members(header.consumerGroup, info.get_all_client_id() if info is not None else [])
         if client_ids:
             response = RemotingCommand.create_response_command(response_code.SUCCESS, None)
             response.body = remoting_serializable.encode(GetConsumerListByGroupResponseBody(client_ids))

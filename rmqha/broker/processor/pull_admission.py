@@ -88,7 +88,8 @@ class PullAdmission:
             return False
         return True
 
-    def message_filter(self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig,
+    def message_filter(self, channel: "Channel", header: PullMessageRequestHeader,
+                       group_config: SubscriptionGroupConfig,
                        response: RemotingCommand) -> ExpressionMessageFilter | None:
         """Return the filter for the group's subscription; None: `response` contains the error."""
         if sys_flags.has_subscription_flag(header.sysFlag):
@@ -97,6 +98,8 @@ class PullAdmission:
             found = self._find_subscription(header, group_config, response)
         if found is None:
             return None
+        if self._kept.is_recent:
+            self._kept.see(header, channel)
         subscription, filter_data = found
         config = self._config
         if not config.enablePropertyFilter and not subscriptions.is_tag_type(subscription.expressionType):

@@ -118,7 +118,7 @@ class PullMessageProcessor:
         group_config = admission.check_group(header, response)
         if group_config is None or not admission.check_topic(channel, header, response):
             return response
-        message_filter = admission.message_filter(header, group_config, response)
+        message_filter = admission.message_filter(channel, header, group_config, response)
         if message_filter is None:
             return response
         result = store.get_message(header.consumerGroup, header.topic, header.queueId, header.queueOffset,

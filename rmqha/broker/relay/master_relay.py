@@ -294,8 +294,8 @@ class MasterRelay:
         self.master_route.failed(route, _REFUSED_MS)
         if self._logged != reason:
             self._logged = reason
-            log.warning("relay: the master %s accepts no relayed requests, so clients that still know this broker as the "
-                        "master are refused until they learn its address: %s", route.address, reason)
+            log.warning("relay: the master %s accepts no relayed requests, so clients that still know this broker as "
+                        "the master are refused until they learn its address: %s", route.address, reason)
 
     # ---- the rest
 

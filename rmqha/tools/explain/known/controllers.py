@@ -47,14 +47,15 @@ T.line("role-command-slow", "onRoleChange {run} was killed after {ms} ms (onRole
        do="Make the command faster: long work belongs into the background. Or give it more time: "
           "onRoleChangeTimeoutMills. It adds to the time of a failover.")
 T.line("relay-no-answer", "relay: no answer to {count} requests of {client}: {error}",
-       means="This broker had relayed requests of a client to the master, which ended before it answered. The client got "
-             "SYSTEM_ERROR, and sends again. Its messages may be stored, as after a time-out.",
+       means="This broker had relayed requests of a client to the master, which ended before it answered. The client "
+             "got SYSTEM_ERROR, and sends again. Its messages may be stored, as after a time-out.",
        do="Find out why the master ended; its log and `rmqha ha status` help.")
-T.line("relay-refused", "relay: the master {address} accepts no relayed requests, so clients that still know this broker "
-                        "as the master are refused until they learn its address: {error}",
+T.line("relay-refused",
+       "relay: the master {address} accepts no relayed requests, so clients that still know this broker as the master "
+       "are refused until they learn its address: {error}",
        means="The master does not let this broker relay. Clients that have an old route get errors for up to 30 s.",
-       do="AclException: add the addresses of all replicas to globalWhiteRemoteAddresses of the master's plain_acl.yml. "
-          "`not supported`: the master is RocketMQ's, an older rmqha, or has relayToMaster=false.")
+       do="AclException: add the addresses of all replicas to globalWhiteRemoteAddresses of the master's "
+          "plain_acl.yml. `not supported`: the master is RocketMQ's, an older rmqha, or has relayToMaster=false.")
 T.line("relay-full", "relay: a request of {client} is not relayed: too many are waiting for the master",
        "relay: cannot relay requests of {client}: {error}",
        means="More requests wait for the master than a relay holds. The client gets SYSTEM_BUSY, or is refused.",
