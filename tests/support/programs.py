@@ -35,20 +35,18 @@ class Authority:
         folder.mkdir(parents=True, exist_ok=True)
         self.certificate, self._key = folder / f"{name}.pem", folder / f"{name}.key"
         openssl("req", "-x509", *_NEW_KEY, "-subj", f"/CN={name}", "-days", DAYS, "-keyout", self._key, "-out",
-                self.certificate)
+                self.certificate, "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # Python 3.13 needs it
 
     def sign(self, name: str, alternative_name: str = "") -> Identity:
         """Return a new key, and a certificate for it; `alternative_name` as in `IP:127.0.0.1`."""
         made = Identity(self.folder / f"{name}.pem", self.folder / f"{name}.key")
         request = self.folder / f"{name}.csr"
         openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", made.key, "-out", request)
-        extensions: tuple[object, ...] = ()
-        if alternative_name:
-            file = self.folder / f"{name}.ext"
-            file.write_text(f"subjectAltName={alternative_name}\n")
-            extensions = "-extfile", file
+        file = self.folder / f"{name}.ext"
+        file.write_text("authorityKeyIdentifier=keyid\n"
+                        + (f"subjectAltName={alternative_name}\n" if alternative_name else ""))
         openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",
-                "-days", DAYS, "-out", made.certificate, *extensions)
+                "-days", DAYS, "-out", made.certificate, "-extfile", file)
         return made
 
 
