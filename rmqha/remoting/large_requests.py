@@ -35,7 +35,7 @@ MAX_WAITING_BYTES = 4 * MAX_FRAME_BYTES
 MAX_WAITING_BYTES_OF_ONE = MAX_FRAME_BYTES
 MAX_WAITING_OF_ONE = 4
 
-_SENDS = frozenset((request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
+SENDS = frozenset((request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
                     request_code.SEND_REPLY_MESSAGE, request_code.SEND_REPLY_MESSAGE_V2))
 
 _Work = Callable[[], None]
@@ -95,7 +95,7 @@ class LargeRequests:
 def has_large_header(command: RemotingCommand) -> bool:
     """Return whether the header may take long to decode: its expressions, lists or properties."""
     length = command.header_length
-    return length > LARGE_HEADER and (length > LARGE_HEADER_OF_SEND or command.code not in _SENDS)
+    return length > LARGE_HEADER and (length > LARGE_HEADER_OF_SEND or command.code not in SENDS)
 
 
 def too_busy(command: RemotingCommand, reason: str) -> str:

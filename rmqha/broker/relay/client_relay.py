@@ -127,6 +127,7 @@ class ClientRelay:
         self._current: Upstream | None = None
         self._retired: set[Upstream] = set()
         self._parked: list[Request] = []
+        self._parked_bytes = 0
         # A thread is connecting for the parked requests.
         self._is_connecting = False
         self._is_closed = False
@@ -148,7 +149,7 @@ class ClientRelay:
         with self._lock:
             limit, current = self.client.high_water_mark, self._current
             if self._parked:
-                self._is_holding = sum(len(request.frame) for request in self._parked) > limit
+                self._is_holding = self._parked_bytes > limit
                 return self._is_holding
             if current is None or current.channel is None or current.channel.pending_bytes <= limit:
                 return False
@@ -180,9 +181,6 @@ class ClientRelay:
     def pass_on(self, request: Request, proves_use: bool) -> None:
         """Send the request to the master, or park it. `proves_use`: only clients that have an old route send it."""
         with self._lock:
-            if self._is_closed:
-                self._service.done(request)
-                return
             self._count += 1
             request.number = self._count
             if proves_use:
@@ -201,7 +199,12 @@ class ClientRelay:
         return route.direction is not Direction.RELAY or route == upstream.route
 
     def _park(self, requests: list[Request]) -> None:
+        if self._is_closed:
+            for request in requests:
+                self._service.done(request)
+            return
         self._parked += requests
+        self._parked_bytes += sum(len(request.frame) for request in requests)
         if self._parked and not self._is_connecting:
             self._is_connecting = True
             try:
@@ -209,6 +212,11 @@ class ClientRelay:
             except RejectedExecutionError as error:
                 log.warning("relay: cannot relay requests of %s: %s", parse_channel_remote_addr(self.client), error)
                 self._give_up()
+
+    def _take_parked(self) -> list[Request]:
+        """Remove and return the parked requests, in the order of their arrival. Under the lock."""
+        parked, self._parked, self._parked_bytes = self._parked, [], 0
+        return sorted(parked, key=lambda request: request.number)
 
     def _send(self, upstream: Upstream, request: Request) -> None:
         assert upstream.channel is not None  # it is connected
@@ -263,16 +271,15 @@ class ClientRelay:
             self._current, self._is_connecting = upstream, False
             if self._heartbeat is not None:
                 upstream.channel.write_encoded(self._heartbeat)
-            parked, self._parked = self._parked, []
-            for request in sorted(parked, key=lambda one: one.number):
+            for request in self._take_parked():
                 self._send(upstream, request)
             self._release_client()
         return True
 
     def _give_up(self) -> None:
         """Have this broker serve the parked requests. Under the lock."""
-        parked, self._parked, self._is_connecting = self._parked, [], False
-        for request in sorted(parked, key=lambda one: one.number):
+        self._is_connecting = False
+        for request in self._take_parked():
             self._service.done(request)
             if not self._is_closed:
                 self._service.serve_here(self, request)
@@ -346,8 +353,7 @@ class ClientRelay:
             upstreams = {*self._retired, self._current}
             self._current = None
             self._retired.clear()
-            parked, self._parked = self._parked, []
-            for request in parked:
+            for request in self._take_parked():
                 self._service.done(request)
         for upstream in upstreams:
             if upstream is not None:

@@ -40,8 +40,9 @@ from rmqha.common.threads import NamedThreadPool
 from rmqha.common.util_all import LONG_AGO
 from rmqha.remoting.addresses import parse_channel_remote_addr
 from rmqha.remoting.exception import RemotingException
-from rmqha.remoting.frame_decoder import FRAME_MAX_LENGTH, LENGTH_FIELD_SIZE
+from rmqha.remoting.frame_decoder import LENGTH_FIELD_SIZE
 from rmqha.remoting.io_thread import IoThread
+from rmqha.remoting.large_requests import SENDS
 from rmqha.remoting.protocol.remoting_command import RemotingCommand
 from rmqha.remoting.remoting_client import RemotingClient
 
@@ -55,9 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("RocketmqBroker")
 
-SENDS = frozenset((
-    request_code.SEND_MESSAGE, request_code.SEND_MESSAGE_V2, request_code.SEND_BATCH_MESSAGE,
-    request_code.SEND_REPLY_MESSAGE, request_code.SEND_REPLY_MESSAGE_V2))
 # Requests that only masters serve, or that all members of a group have to send to the same broker.
 RELAYED_CODES = SENDS | {
     request_code.END_TRANSACTION, request_code.CONSUMER_SEND_MSG_BACK, request_code.PULL_MESSAGE,
@@ -82,6 +80,8 @@ _QUESTION_MS = 10_000
 # How long the replicas of a new master may take to follow it. Until then, it may be short of replicas in sync.
 _JOINING_MS = 2000
 _NS_PER_MS = 1_000_000
+# Of a frame: the serialize type and, in three bytes, the length of the header.
+_MARK_SIZE = 4
 _RELAY, _UPSTREAM, _HEARTBEAT = "clientRelay", "upstream", "heartbeat"
 
 
@@ -148,38 +148,25 @@ class AnswerLane:
         """Pass complete frames on; see ExpressLane."""
         upstream = channel.attributes.get(_UPSTREAM)
         while isinstance(upstream, Upstream) and upstream.is_ready and not channel.is_held:
-            end = frame_end(data, position)
-            if end == position:
+            whole = channel.decoder.frame_at(data, position)
+            if whole is None:
                 break
-            frame = bytes(data[position:end])
-            command = decode_header(data[position:end])
+            end = position + LENGTH_FIELD_SIZE + len(whole)
+            frame, command = bytes(data[position:end]), decode_header(whole)
             if command.is_response_type:
                 upstream.relay.answered(upstream, command, frame)
             elif command.is_oneway_rpc:
                 upstream.relay.client.write_encoded(frame)
             else:
-                self._ask_client(upstream, RemotingCommand.decode(frame[LENGTH_FIELD_SIZE:]))
+                self._ask_client(upstream, RemotingCommand.decode(whole))
             position = end
         return position
 
 
-def frame_end(data: memoryview, position: int) -> int:
-    """Return where the frame at `position` ends; `position` itself if it is incomplete or has a bad length."""
-    start = position + LENGTH_FIELD_SIZE
-    if len(data) < start:
-        return position
-    length = int.from_bytes(data[position:start])
-    is_whole = LENGTH_FIELD_SIZE <= length <= FRAME_MAX_LENGTH - LENGTH_FIELD_SIZE and len(data) >= start + length
-    return start + length if is_whole else position
-
-
 def decode_header(frame: memoryview) -> RemotingCommand:
-    """Return the command of a frame with its length field, without the body. Raises RemotingCommandException."""
-    mark_end = 2 * LENGTH_FIELD_SIZE
-    header_length = int.from_bytes(frame[LENGTH_FIELD_SIZE + 1:mark_end])
-    if mark_end + header_length > len(frame):
-        return RemotingCommand.decode(frame[LENGTH_FIELD_SIZE:])  # raises
-    return RemotingCommand.decode(frame[LENGTH_FIELD_SIZE:mark_end + header_length])
+    """Return the command of a frame without its length field, but not its body. Raises RemotingCommandException."""
+    end = _MARK_SIZE + int.from_bytes(frame[1:_MARK_SIZE])
+    return RemotingCommand.decode(frame[:end] if end <= len(frame) else frame)
 
 
 class MasterRelay:
@@ -450,10 +437,10 @@ class RelayLane:
         if relay.is_served_here(channel):
             return self._lane.serve(channel, data, position)
         while not channel.is_held:
-            end = frame_end(data, position)
-            if end == position:
+            whole = channel.decoder.frame_at(data, position)
+            if whole is None:
                 break
-            command = decode_header(data[position:end])
+            end, command = position + LENGTH_FIELD_SIZE + len(whole), decode_header(whole)
             if command.is_response_type or not relay.takes(channel, command):
                 break
             relay.pass_on(channel, command, bytes(data[position:end]))

@@ -283,6 +283,17 @@ def test_end_of_the_client_ends_everything(service, relay):
     assert service.forgotten == [relay] and service.here == [] and service.room.requests == 1
 
 
+def test_refusal_after_the_end_of_the_client_connects_nobody(service, relay):
+    service.now = MASTERS[0]
+    pass_on(service, relay, request_of(1))
+    relay.connect()
+    upstream, tried = service.opened[0], len(service.submitted)
+    upstream.channel.on_close = lambda: None  # its end is reported later
+    relay.client_closed()
+    relay.answered(upstream, answer_of(1, response_code.RELAY_NOT_MASTER), b"")
+    assert len(service.submitted) == tried and service.room.requests == 0
+
+
 def test_room_is_limited():
     room = RelayRoom(max_requests=2, max_bytes=10)
     one, two, three = (Request(RemotingCommand(10, opaque=opaque), b"12345") for opaque in range(3))
