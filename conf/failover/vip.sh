@@ -81,6 +81,8 @@ master)
     ;;
 slave|none)
     if is_here; then
+        # A slave passes requests on to the new master. Their answers need the address.
+        [ "$role" = none ] || sleep 0.3
         ip address del "$address" dev "$device"
     fi
     ;;

@@ -172,7 +172,8 @@ class BrokerController:
             broker_config.brokerClusterName, broker_config.enableDetailStat)
         self.consumer_manager = ConsumerManager(DefaultConsumerIdsChangeListener(
             broker_config, self.consumer_filter_manager, self.consumer_subscription_manager,
-            lambda channel, group: self.broker2_client.notify_consumer_ids_changed(channel, group)))
+            lambda channel, group: self.broker2_client.notify_consumer_ids_changed(channel, group)),
+            has_two_addresses=bool(broker_config.masterAddress))
         self.producer_manager = ProducerManager()
         self.rebalance_lock_manager = RebalanceLockManager()
         self.client_housekeeping_service = ClientHousekeepingService(

@@ -6,11 +6,13 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from rmqha.broker.controller.replicas_manager import Mastership, ToldSet
+from rmqha.broker.metrics import health
 from rmqha.broker.metrics.broker_metrics import BrokerMetrics
 from rmqha.broker.slave_synchronize import MasterState
 from rmqha.common.metrics import Page
 from rmqha.remoting import http_port
 from rmqha.store.default_message_store import DefaultMessageStore
+from rmqha.store.ha.peers import SERVING
 from rmqha.store.message_store_config import BrokerRole
 from rmqha.store.role import AUTOMATIC
 from tests.broker.support import new_controller, running_broker
@@ -186,6 +188,17 @@ def test_wrong_lag_is_refused_with_what_is_valid(master, lag):
         assert "64KiB" in fields["reasons"][0]
 
 
+@pytest.mark.parametrize("relay", ["", "503", "x", "404%20", "x" * 1000, "&" * 200])
+def test_wrong_relay_is_refused(master, relay):
+    status, fields = ask(port_of(master.controller), f"/master?relay={relay}")
+    assert status == 400 and fields["reasons"][0].startswith("relay: ") and len(fields["reasons"][0]) < 300
+    assert ask(port_of(master.controller), "/master?relay=404") == ask(port_of(master.controller), "/master")
+
+
+def test_slave_without_a_controller_passes_nothing_on(slave):
+    assert ask(port_of(slave.controller), "/master?relay=404")[0] == 503
+
+
 def test_slave_that_lost_its_master(master, slave):
     port = port_of(slave.controller)
     master.store.ha_service.shutdown()
@@ -228,7 +241,9 @@ def test_role_changes_show_at_the_next_request(cluster):
                 ("master", "slave")] * 5
             assert http_get(one, "/healthz")[0] == 200 and http_get(one, "/readyz")[0] in (200, 503)
         _check_sets(second, two)
+        _check_relay(second, two)
         _check_lease(first, one)
+        assert ask(one, "/master?relay=404")[0] == 503, "it follows nobody"
         first.shutdown()
         cluster.brokers = {number: broker for number, broker in cluster.brokers.items() if broker is second}
         assert ask(one, "/master")[0] == 503
@@ -268,6 +283,25 @@ def _check_sets(slave, port: int) -> None:
     finally:
         manager._note_set = note
         manager.told_set = told
+
+
+def _check_relay(slave, port: int) -> None:
+    """Check /master?relay=404 of a slave that passes requests on, and of one that can't."""
+    manager, relay, client = slave.replicas_manager, slave.master_relay, slave.message_store.ha_service.ha_client
+    assert ask(port, "/master?relay=404")[0] == 404 and ask(port, "/master")[0] == 503
+    followed, manager.followed = manager.followed, None
+    assert ask(port, "/master?relay=404")[0] == 503
+    manager.followed, slave.master_relay = followed, None
+    assert ask(port, "/master?relay=404")[0] == 503, "relayToMaster=false"
+    slave.master_relay = relay
+    # A slave that has just changed its master connects to it soon; another one that does not follow is cut off.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(health, "why_not_following", lambda _controller: iter(["it does not follow"]))
+        relay.role_changed()
+        assert ask(port, "/master?relay=404")[0] == 404
+        patch.setattr(relay, "is_role_new", lambda: False)
+        assert ask(port, "/master?relay=404")[0] == 503
+    assert client.state in SERVING and ask(port, "/master?relay=404")[0] == 404
 
 
 def test_older_sync_state_set_replaces_no_newer_one(cluster):

@@ -320,22 +320,31 @@ class OneBroker:
         return True
 
 
-@pytest.mark.parametrize("error", [
-    RemotingConnectException("1:1"), MQBrokerException(response_code.SERVICE_NOT_AVAILABLE, "no lease")])
+@pytest.mark.parametrize(("error", "refusals"), [
+    (RemotingConnectException("1:1"), 3), (MQBrokerException(response_code.SERVICE_NOT_AVAILABLE, "no lease"), 1)])
 @pytest.mark.parametrize("moves_at", [1, 3])
-def test_refused_send_goes_to_the_new_master(make_producer, error, moves_at):
-    producer, api = make_producer(error)
+def test_refused_send_goes_to_the_new_master(make_producer, error, refusals, moves_at):
+    refusals = min(refusals, moves_at)
+    producer, api = make_producer(*[error] * refusals)
     factory = OneBroker(producer, moves_at)
     assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK
-    assert [sent.addr for sent in api.sent] == ["1:1", "1:2"] and factory.asked == moves_at
+    assert [sent.addr for sent in api.sent] == ["1:1"] * refusals + ["1:2"] and factory.asked == moves_at
 
 
-def test_unchanged_master_is_waited_for_once_and_within_the_sends_timeout(make_producer):
-    producer, api = make_producer(*[RemotingConnectException("1:1")] * 3, send_msg_timeout=200)
+def test_address_that_moves_is_tried_until_it_accepts_a_connection(make_producer, monkeypatch):
+    monkeypatch.setattr(producer_parts, "_WAIT_MS", 600_000)
+    producer, api = make_producer(*[RemotingConnectException("1:1")] * 9, send_msg_timeout=60_000)
+    factory = OneBroker(producer, -1)
+    assert producer.send(Message("T", b"x")).send_status is SendStatus.SEND_OK
+    assert [sent.addr for sent in api.sent] == ["1:1"] * 10 and factory.asked == 9
+
+
+def test_unchanged_master_is_tried_within_the_sends_timeout(make_producer):
+    producer, api = make_producer(*[RemotingConnectException("1:1")] * 1000, send_msg_timeout=200)
     factory = OneBroker(producer, -1)
     with pytest.raises((MQClientException, RemotingTooMuchRequestException)):
         producer.send(Message("T", b"x"))
-    assert factory.asked >= 3
+    assert 3 <= factory.asked and 3 <= len(api.sent) < 1000
 
 
 def test_broker_without_slaves_is_not_waited_for(make_producer):

@@ -56,6 +56,8 @@ class CppClient:
         self._consumer.start()
         self._producer = Producer(options.group + "-p")
         self._producer.set_namesrv_addr(options.namesrv)
+        if options.sendtimeout:
+            self._producer.set_timeout(options.sendtimeout)
         self._producer.start()
 
     def _received(self, message):
@@ -101,6 +103,8 @@ class OwnClient:
         self._consumer.start()
         self._producer = DefaultMQProducer(options.group + "-p", options.namesrv)
         self._producer.register_send_message_hook(CountTries())
+        if options.sendtimeout:
+            self._producer.send_msg_timeout = options.sendtimeout
         self._producer.start()
 
     def _received(self, messages):
@@ -150,6 +154,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--interval", type=float, default=20, help="ms between the beginnings of two sends")
     parser.add_argument("--size", type=int, default=256, help="bytes of a body")
+    parser.add_argument("--sendtimeout", type=int, default=0, help="ms; 0: the client's default")
     options = parser.parse_args()
     journal, stop = Journal(options.log), threading.Event()
     client = CLIENTS[options.client](options, journal)

@@ -62,14 +62,14 @@ class NamesrvNode(ServerProcess):
 
 
 class BrokerNode(ServerProcess):
-    """A broker of the given kind on a free port block, its store in `folder/store`.
+    """A broker of the given kind, its store in `folder/store`. Without `listenPort` it is on a free port block.
 
     `properties` override the defaults (None removes one); `kind` may be changed while it is down (`become`).
     """
 
     def __init__(self, kind: str, folder: Path, namesrv: str | None, name: str = "broker",
                  shared_jvm: bool = False, **properties: object):
-        self.port = ports.free_broker_port()
+        self.port = int(str(properties.get("listenPort") or ports.free_broker_port()))
         self.address = f"127.0.0.1:{self.port}"
         self.ha_port = self.port + 1
         self.ha_address = f"127.0.0.1:{self.ha_port}"

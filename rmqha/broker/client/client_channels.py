@@ -85,8 +85,10 @@ class ConsumerGroupInfo:
     """
 
     def __init__(self, group_name: str, consume_type: ConsumeType | None, message_model: MessageModel | None,
-                 consume_from_where: ConsumeFromWhere | None) -> None:
+                 consume_from_where: ConsumeFromWhere | None, has_two_addresses: bool = False) -> None:
         self.group_name = group_name
+        # Clients reach this broker at two addresses: its own while it is a slave, and masterAddress.
+        self._has_two_addresses = has_two_addresses
         self.subscription_table: dict[str, SubscriptionData] = {}
         self.channel_info_table: dict[Channel, ClientChannelInfo] = {}
         self.consume_type = consume_type
@@ -106,8 +108,15 @@ class ConsumerGroupInfo:
         return list(self.channel_info_table)
 
     def get_all_client_id(self) -> list[str]:
-        """Return the client ids of all members; a client that is also connected through another replica counts once."""
+        """Return the client ids of all members.
+
+        A client counts once if it is also connected through another replica, or at the broker's other address.
+        Otherwise it would leave half of its queues to a member that does not exist.
+        """
         infos = list(self.channel_info_table.values())
+        # Differs: with masterAddress, members are counted by their ids; the original counts connections
+        if self._has_two_addresses:
+            return list(dict.fromkeys(info.client_id for info in infos))
         ids = [info.client_id for info in infos if RELAYED not in info.channel.attributes]
         if len(ids) < len(infos):
             ids += {info.client_id for info in infos}.difference(ids)

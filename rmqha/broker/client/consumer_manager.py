@@ -40,14 +40,17 @@ class _Held:
 class ConsumerManager:
     """The consumer groups by name. Any thread: only single dict operations.
 
-    The groups and subscriptions of a connection are limited, and are removed when it closes.
+    The groups and subscriptions of a connection are limited, and are removed when it closes. `has_two_addresses`: a
+    client may be connected at the broker's own address and at masterAddress, and counts once.
 
     Java: org.apache.rocketmq.broker.client.ConsumerManager (4.9.8)
     """
 
-    def __init__(self, consumer_ids_change_listener: ConsumerIdsChangeListener) -> None:
+    def __init__(self, consumer_ids_change_listener: ConsumerIdsChangeListener,
+                 has_two_addresses: bool = False) -> None:
         self._consumer_table: dict[str, ConsumerGroupInfo] = {}
         self._listener = consumer_ids_change_listener
+        self._has_two_addresses = has_two_addresses
         self._held: dict[Channel, _Held] = {}  # guarded by _lock
         self._lock = threading.Lock()
 
@@ -94,7 +97,7 @@ class ConsumerManager:
         self._hold(client_channel_info.channel, group, sub_list)
         info = self._consumer_table.get(group)
         if info is None:
-            made = ConsumerGroupInfo(group, consume_type, message_model, consume_from_where)
+            made = ConsumerGroupInfo(group, consume_type, message_model, consume_from_where, self._has_two_addresses)
             info = self._consumer_table.setdefault(group, made)
         channel_changed = info.update_channel(client_channel_info, consume_type, message_model, consume_from_where)
         subscription_changed = info.update_subscription(sub_list)

@@ -35,7 +35,7 @@ _NS_PER_S = 1_000_000_000
 _MASTER_STATE_S = 30
 # Of the periods in which the controllers are asked for the sync-state set.
 _PERIODS = 3
-_BAD_REQUEST = 400
+_BAD_REQUEST, _NOT_FOUND = 400, 404
 _MAX_FIELDS = 100  # of a query
 
 
@@ -115,14 +115,38 @@ class RolePages:
     def pages(self) -> dict[str, RolePage]:
         """Return the pages by path."""
         return {
-            "/master": RolePage(lambda _query: self._page(self.why_not_master()),
-                                "200 when it is the master, and may acknowledge messages now"),
+            "/master": RolePage(self.master,
+                                "200 when it is the master, and may acknowledge messages now; with ?relay=404, 404 "
+                                "when it passes requests on to the master"),
             "/slave": RolePage(lambda _query: self._page(self.why_not_slave()),
                                "200 when it is a slave that follows its master"),
             "/in-sync": RolePage(lambda _query: self._page(self.why_not_in_sync()),
                                  "200 when it is the master, or a slave that is in sync"),
             "/ready": RolePage(self.ready,
                                "200 when clients can work with it; with ?lag=1MiB, and it lacks at most so much")}
+
+    def master(self, query: str) -> Page:
+        """Return the answer of /master. With relay=404, the status of a slave that passes requests on is 404.
+
+        A load balancer then lets clients keep their connections: for HAProxy, 404 means that a server gets no new ones.
+        """
+        try:
+            value = _field(query, "relay")
+            if value not in (None, "404"):
+                raise ValueError("404 is the only value")
+        except ValueError as error:
+            return self._page([f"relay: {error}"], _BAD_REQUEST)
+        reasons = self.why_not_master()
+        return self._page(reasons, _NOT_FOUND if reasons and value is not None and self._relays() else 503)
+
+    def _relays(self) -> bool:
+        """Return whether this broker is a slave that passes requests on to a master, and is in touch with it."""
+        controller = self._controller
+        relay, manager = controller.master_relay, controller.replicas_manager
+        if relay is None or manager is None or manager.followed is None or self._why_not_running():
+            return False
+        # After a change of the master, its slaves connect again.
+        return controller.role.is_slave and (relay.is_role_new() or not any(why_not_following(controller)))
 
     def why_not_master(self) -> list[str]:
         """Return the reasons why this broker is not the master, or may not acknowledge messages now."""
@@ -269,8 +293,14 @@ class RolePages:
 
 def _lag_limit(query: str) -> int | None:
     """Return the size of `lag=`, in bytes; None without it. ValueError."""
+    value = _field(query, "lag")
+    return None if value is None else units.parse_size(value)
+
+
+def _field(query: str, name: str) -> str | None:
+    """Return the last value of a field; None without it. ValueError if there are too many fields."""
     # Imported here because few requests have a query.
     from urllib.parse import parse_qs
 
-    values = parse_qs(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS).get("lag")
-    return None if values is None else units.parse_size(values[-1])
+    values = parse_qs(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS).get(name)
+    return None if values is None else values[-1]

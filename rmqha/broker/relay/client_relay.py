@@ -41,6 +41,9 @@ log = logging.getLogger("RocketmqBroker")
 REPEATABLE = frozenset((
     request_code.PULL_MESSAGE, request_code.QUERY_CONSUMER_OFFSET, request_code.UPDATE_CONSUMER_OFFSET,
     request_code.LOCK_BATCH_MQ, request_code.UNLOCK_BATCH_MQ, request_code.GET_CONSUMER_LIST_BY_GROUP))
+# The attribute of a client's channel with the frame of its last heartbeat, if its groups are still the same. A new
+# master learns of them before the first request arrives.
+HEARTBEAT = "heartbeat"
 # One-way requests per connection that are kept, in case the broker answers that it is not the master.
 _MAX_ONEWAYS = 64
 _NS_PER_MS = 1_000_000
@@ -49,8 +52,9 @@ _UNKNOWN = "its connection ended before it answered, so the request may have bee
 # How long a parked request waits for a connection to the master: less than the 3 s that a producer has for all tries.
 PATIENCE_MS = 2500
 _TRY_AGAIN_MS = 10
-# How long a connection to a former master may stay open for its last answers.
-RETIRED_MS = 3000
+# How long a connection to a former master may stay open for its last answers. One that is alive gives them at once; one
+# whose host is gone gives none, and clients should not wait for their own time-out of 3 s.
+RETIRED_MS = 400
 # Clients ask for routes every 30 s, so after this time an unused connection is no longer needed.
 UNUSED_MS = 35_000
 
@@ -136,8 +140,6 @@ class ClientRelay:
         self._is_refused = False
         self._count = 0
         self._used_ns = 0
-        # The client's last heartbeat: a new master learns of its groups before the first request arrives.
-        self._heartbeat: bytes | None = None
 
     @property
     def is_used(self) -> bool:
@@ -167,13 +169,9 @@ class ClientRelay:
         """True while a request waits for a master."""
         return bool(self._parked)
 
-    def tell_of_client(self, frame: bytes, is_heartbeat: bool) -> None:
-        """Pass a request about the client itself on if there is a connection; its answer is dropped.
-
-        `is_heartbeat`: keep it for the next connection; otherwise forget the one that was kept.
-        """
+    def tell_of_client(self, frame: bytes) -> None:
+        """Pass a request about the client itself on if there is a connection; its answer is dropped."""
         with self._lock:
-            self._heartbeat = frame if is_heartbeat else None
             current = self._current
             if current is not None and current.channel is not None and not current.is_closed:
                 current.channel.write_encoded(frame)
@@ -195,8 +193,7 @@ class ClientRelay:
                 self._send(current, request)
 
     def _leads_to(self, upstream: Upstream) -> bool:
-        route = self._service.route()
-        return route.direction is not Direction.RELAY or route == upstream.route
+        return self._service.route() == upstream.route
 
     def _park(self, requests: list[Request]) -> None:
         if self._is_closed:
@@ -269,8 +266,9 @@ class ClientRelay:
                 return False
             assert upstream.channel is not None  # it is connected
             self._current, self._is_connecting = upstream, False
-            if self._heartbeat is not None:
-                upstream.channel.write_encoded(self._heartbeat)
+            heartbeat = self.client.attributes.get(HEARTBEAT)
+            if isinstance(heartbeat, bytes):
+                upstream.channel.write_encoded(heartbeat)
             for request in self._take_parked():
                 self._send(upstream, request)
             self._release_client()
@@ -360,11 +358,18 @@ class ClientRelay:
                 upstream.close()
         self._service.forget(self)
 
+    def follow_route(self) -> None:
+        """Retire a connection that does not lead to the present master."""
+        with self._lock:
+            if self._current is not None and not self._leads_to(self._current):
+                self._retire(self._current)
+
     def tick(self, now_ns: int) -> None:
         """Close connections that are no longer needed."""
+        self.follow_route()
         with self._lock:
             late = [upstream for upstream in self._retired
-                    if now_ns - upstream.retired_ns > RETIRED_MS * _NS_PER_MS]
+                    if now_ns - upstream.retired_ns >= RETIRED_MS * _NS_PER_MS]
             current = self._current
             if current is not None and not current.in_flight and now_ns - self._used_ns > UNUSED_MS * _NS_PER_MS:
                 self._retire(current)

@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqha.broker.client.client_channels import RELAYED
-from rmqha.broker.relay.client_relay import ClientRelay, Request, Upstream
+from rmqha.broker.relay.client_relay import HEARTBEAT, ClientRelay, Request, Upstream
 from rmqha.broker.relay.master_route import Direction, MasterRoute, Route
 from rmqha.common import mix_all, sys_flags
 from rmqha.common.protocol import request_code, response_code
@@ -80,9 +80,10 @@ _QUESTION_MS = 10_000
 # How long the replicas of a new master may take to follow it. Until then, it may be short of replicas in sync.
 _JOINING_MS = 2000
 _NS_PER_MS = 1_000_000
+_TICK_MS = 200
 # Of a frame: the serialize type and, in three bytes, the length of the header.
 _MARK_SIZE = 4
-_RELAY, _UPSTREAM, _HEARTBEAT = "clientRelay", "upstream", "heartbeat"
+_RELAY, _UPSTREAM = "clientRelay", "upstream"
 
 
 class RelayRoom:
@@ -124,7 +125,9 @@ class UpstreamClient(RemotingClient):
         super().__init__(config)
         self.io = IoThread("MasterRelaySelector_1", self, config.clientChannelMaxIdleTimeSeconds)
         self.io.express_lane = AnswerLane(ask_client)
-        self.on_second: Callable[[], None] = lambda: None
+        # So often unanswered requests are looked at.
+        self.io.tick_ms = _TICK_MS
+        self.on_ticked: Callable[[], None] = lambda: None
 
     def on_closed(self, channel: Channel) -> None:
         """End the requests of a connection that was closed."""
@@ -135,7 +138,7 @@ class UpstreamClient(RemotingClient):
 
     def on_tick(self) -> None:
         super().on_tick()
-        self.on_second()
+        self.on_ticked()
 
 
 class AnswerLane:
@@ -183,7 +186,7 @@ class MasterRelay:
         self.room = RelayRoom()
         self._pool = NamedThreadPool("MasterRelayThread_", _THREADS)
         self._client = UpstreamClient(client_config, self._ask_client)
-        self._client.on_second = self._tick
+        self._client.on_ticked = self._tick
         # Single set operations only.
         self._relays: set[ClientRelay] = set()
         self._changed = threading.Condition()
@@ -213,6 +216,8 @@ class MasterRelay:
         with self._changed:
             self._changed_ns = time.monotonic_ns()
             self._changed.notify_all()
+        for relay in list(self._relays):
+            relay.follow_route()
 
     def is_role_new(self) -> bool:
         """Return whether the role changed so recently that replicas may still be joining."""
@@ -376,23 +381,18 @@ class ServerRelay:
 
     def _relay_of(self, channel: Channel) -> ClientRelay:
         made = ClientRelay(channel, self._server, self._relay)
-        relay: ClientRelay = channel.attributes.setdefault(_RELAY, made)  # type: ignore[assignment]  # see above
-        heartbeat = channel.attributes.get(_HEARTBEAT)
-        if relay is made and isinstance(heartbeat, bytes):
-            relay.tell_of_client(heartbeat, True)
-        return relay
+        return channel.attributes.setdefault(_RELAY, made)  # type: ignore[return-value]  # see above
 
     def _note_heartbeat(self, channel: Channel, command: RemotingCommand) -> None:
-        """Keep the last heartbeat for a later relay. One from before the client unregistered a group is out of date."""
+        """Keep the last heartbeat for the next master. One from before the client left a group is out of date."""
         frame = command.encode()
-        is_kept = command.code == request_code.HEART_BEAT and len(frame) <= _MAX_HEARTBEAT_BYTES
-        if is_kept:
-            channel.attributes[_HEARTBEAT] = frame
+        if command.code == request_code.HEART_BEAT and len(frame) <= _MAX_HEARTBEAT_BYTES:
+            channel.attributes[HEARTBEAT] = frame
         else:
-            channel.attributes.pop(_HEARTBEAT, None)
+            channel.attributes.pop(HEARTBEAT, None)
         relay = self._known_relay(channel)
         if relay is not None:
-            relay.tell_of_client(frame, is_kept)
+            relay.tell_of_client(frame)
 
     def take_refused(self, channel: Channel, command: RemotingCommand, response: RemotingCommand) -> bool:
         """Relay a request that was refused because the role changed after `take`."""

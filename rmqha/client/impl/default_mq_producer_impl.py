@@ -19,7 +19,6 @@ from rmqha.client.impl.producer_parts import (
     ProducerHooks,
     has_slaves_only,
     is_refusal,
-    is_soon_over,
     makes_route_doubtful,
 )
 from rmqha.client.life import ServiceState
@@ -455,7 +454,7 @@ class _Tries:
     """One synchronous send, with up to 1 + retry_times_when_send_failed tries, each on another broker if there is one.
 
     Differs: for half a second, the tries of a send do not count if a broker refuses them because the controller is
-    electing a master.
+    electing a master, or if no connection to a master that has slaves is made.
 
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl#sendDefaultImpl (4.9.8)
     """
@@ -533,7 +532,7 @@ class _Tries:
         others = any(other.brokerName != queue.brokerName for other in self._publish_info.message_queue_list)
         if others or not is_refusal(error):
             search.ask()
-        elif is_soon_over(error) and search.may_ask_again(queue.brokerName, refused):
+        elif search.may_try_again(queue.brokerName, refused, error):
             self._tries_left += 1
         else:
             search.wait_for_another(queue.brokerName, refused)

@@ -102,14 +102,25 @@ class MasterSearch:
             time.sleep(_PAUSE_MS / 1000)
             self.ask()
 
-    def may_ask_again(self, broker_name: str, refused: str | None) -> bool:
-        """Return True if there is time for another try. Ask for the route; pause if it still leads to `refused`."""
-        if time.monotonic_ns() >= self._deadline_ns:
+    def may_try_again(self, broker_name: str, refused: str | None, error: Exception) -> bool:
+        """Return True if a send that failed with `error` may be tried again beyond its tries, until time is up.
+
+        It may if the broker says that it may soon accept messages, or if no connection was made to a master that has
+        slaves: `refused` may be an address that moves with the master (see masterAddress). Ask for the route until it
+        has a master; pause if that is still `refused`.
+        """
+        replicas = self._routes.broker_addr_table.get(broker_name, {})
+        if not is_soon_over(error) and not (isinstance(error, RemotingConnectException) and len(replicas) > 1):
             return False
-        self.ask()
-        if self._routes.find_broker_address_in_publish(broker_name) == refused:
+        while time.monotonic_ns() < self._deadline_ns:
+            self.ask()
+            master = self._routes.find_broker_address_in_publish(broker_name)
+            if master not in (None, refused) or not self._routes.broker_addr_table.get(broker_name):
+                return True
             time.sleep(_PAUSE_MS / 1000)
-        return True
+            if master is not None:
+                return True
+        return False
 
     def _may_change(self, broker_name: str, refused: str | None) -> bool:
         addresses = self._routes.broker_addr_table.get(broker_name, {})

@@ -194,6 +194,26 @@ def test_group_is_notified_of_a_new_consumer():
     assert manager.get_consumer_group_info("group").get_all_client_id() == ["c1", "c2"]
 
 
+def test_client_at_both_addresses_of_a_broker_counts_once():
+    """With masterAddress, consumers are connected to the own address of the slave that becomes the master."""
+    manager = ConsumerManager(Listener(), has_two_addresses=True)
+    own, other, shared = FakeChannel(1), FakeChannel(2), FakeChannel(3)
+    register(manager, own, "T")
+    register(manager, other, "T", client_id="c2")
+    register(manager, shared, "T")
+    group = manager.get_consumer_group_info("group")
+    assert group.get_all_client_id() == ["c1", "c2"] and group.get_all_channel() == [own, other, shared]
+    manager.do_channel_close_event("addr", own)
+    assert group.get_all_client_id() == ["c2", "c1"]
+
+
+def test_two_clients_with_the_same_id_count_twice_as_in_rocketmq():
+    manager = ConsumerManager(Listener())
+    for port in (1, 2):
+        register(manager, FakeChannel(port), "T")
+    assert manager.get_consumer_group_info("group").get_all_client_id() == ["c1", "c1"]
+
+
 def test_topics_missing_from_a_heartbeat_are_removed():
     manager = ConsumerManager(Listener())
     channel = FakeChannel()

@@ -1,11 +1,12 @@
 """The relay of one client, with a service and channels that only record, in random orders of events."""
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
-from rmqha.broker.relay.client_relay import REPEATABLE, UNUSED_MS, ClientRelay, Request, Upstream
-from rmqha.broker.relay.master_relay import RELAYED_CODES, RelayRoom
+from rmqha.broker.relay.client_relay import HEARTBEAT, REPEATABLE, RETIRED_MS, UNUSED_MS, ClientRelay, Request, Upstream
+from rmqha.broker.relay.master_relay import RELAYED_CODES, RelayRoom, ServerRelay
 from rmqha.broker.relay.master_route import HERE, WAIT, Direction, MasterRoute, Route
 from rmqha.common.broker_config import BrokerConfig
 from rmqha.common.protocol import request_code, response_code
@@ -29,6 +30,7 @@ class FakeChannel:
         self.high_water_mark = 1000
         self.on_close = lambda: None
         self.when_sent = []
+        self.attributes = {}
 
     def write_encoded(self, frame):
         if self.is_active:
@@ -148,22 +150,23 @@ def test_requests_wait_for_the_master_and_keep_their_order(service, relay):
 
 
 def test_heartbeat_goes_first(service, relay):
-    relay.tell_of_client(b"0|heartbeat", True)
+    relay.client.attributes[HEARTBEAT] = b"0|heartbeat"
     service.now = MASTERS[0]
     pass_on(service, relay, request_of(1))
     relay.connect()
-    relay.tell_of_client(b"2|heartbeat", True)
+    relay.tell_of_client(b"2|heartbeat")
     assert opaques(service.opened[0].channel.frames) == [0, 1, 2]
 
 
-def test_heartbeat_from_before_a_group_was_unregistered_is_not_sent(service, relay):
-    service.now = MASTERS[0]
-    relay.tell_of_client(b"0|heartbeat", True)
-    relay.tell_of_client(b"1|unregister", False)
-    pass_on(service, relay, request_of(2))
-    relay.connect()
-    relay.tell_of_client(b"3|unregister", False)
-    assert opaques(service.opened[0].channel.frames) == [2, 3]
+def test_heartbeat_from_before_a_group_was_unregistered_is_not_kept(relay):
+    served = ServerRelay(SimpleNamespace(master_route=None), None)
+    beat, leave = (RemotingCommand(code) for code in (request_code.HEART_BEAT, request_code.UNREGISTER_CLIENT))
+    beat.body = b"groups"
+    assert not served.take(relay.client, beat) and relay.client.attributes[HEARTBEAT] == beat.encode()
+    assert not served.take(relay.client, leave) and HEARTBEAT not in relay.client.attributes
+    beat.body = bytes(256 << 10)
+    served.take(relay.client, beat)
+    assert HEARTBEAT not in relay.client.attributes, "too large to be kept"
 
 
 def test_refused_requests_go_to_the_next_master_before_later_ones(service, relay):
@@ -204,6 +207,41 @@ def test_connection_to_a_former_master_stays_until_its_answers_have_come(service
     assert opaques(second.channel.frames) == [2] and first.channel.is_active
     relay.answered(first, answer_of(1), b"late")
     assert relay.client.frames == [b"late"] and not first.channel.is_active and second.channel.is_active
+
+
+@pytest.mark.parametrize("after", [HERE, WAIT, MASTERS[1]])
+def test_requests_at_a_master_that_is_gone_are_ended_soon_after_its_replacement(service, relay, after):
+    service.now = MASTERS[0]
+    pass_on(service, relay, request_of(1), request_of(2, request_code.PULL_MESSAGE))
+    relay.connect()
+    relay.follow_route()
+    assert not service.opened[0].retired_ns
+    service.now = after
+    relay.follow_route()
+    retired_ns = service.opened[0].retired_ns
+    relay.tick(retired_ns + RETIRED_MS * 1_000_000 - 1)
+    assert service.opened[0].channel.is_active and not relay.client.answers
+    relay.tick(retired_ns + RETIRED_MS * 1_000_000)
+    assert not service.opened[0].channel.is_active
+    assert relay.client.answers == [(1, response_code.SYSTEM_ERROR)]
+    # The pull may be repeated.
+    if after is WAIT:
+        assert relay.is_parking
+        service.now = MASTERS[2]
+    relay.connect()
+    assert service.here == [2] if after is HERE else opaques(service.opened[1].channel.frames) == [2]
+
+
+def test_idle_connection_to_a_former_master_is_closed_at_once(service, relay):
+    service.now = MASTERS[0]
+    pass_on(service, relay, request_of(1))
+    relay.connect()
+    relay.answered(service.opened[0], answer_of(1), b"")
+    relay.follow_route()
+    assert service.opened[0].channel.is_active
+    service.now = MASTERS[1]
+    relay.follow_route()
+    assert not service.opened[0].channel.is_active
 
 
 def test_connection_that_is_not_used_is_closed(service, relay):
@@ -316,7 +354,8 @@ class World:
         self.answered = Counter()
         self.carried_out = Counter()
         self.done = set()  # upstream and opaque
-        self.steps = [self.send, self.connect, self.change, self.carry_out, self.refuse, self.end, self.tick]
+        self.steps = [self.send, self.connect, self.change, self.carry_out, self.refuse, self.end, self.tick,
+                      self.tell]
 
     def send(self):
         opaque = len(self.sent)
@@ -362,6 +401,9 @@ class World:
     def end(self):
         if open_ones := [upstream for upstream in self.service.opened if upstream.channel.is_active]:
             self.random.choice(open_ones).channel.close()
+
+    def tell(self):
+        self.relay.follow_route()
 
     def tick(self):
         self.relay.tick(self.relay._used_ns + self.random.choice((1, 10_000, 60_000)) * 1_000_000)

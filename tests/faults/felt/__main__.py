@@ -2,7 +2,7 @@
 
     python -m tests.faults.felt --ours --event switch --event kill --rounds 3
     python -m tests.faults.felt --java --event kill
-    python -m tests.faults.felt --ours --store etcd --event gone --ordered --transactions
+    python -m tests.faults.felt --ours --store etcd --event gone --way haproxy --ordered --transactions
     python -m tests.faults.felt --ours --broker-key someKey=true --json felt.jsonl
 
 Go 2.1.2, Java 4.9.8 and 5.1.4, C++ and rmqha's own client, each with one producer (a synchronous send each 20 ms) and
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.faults import network
 from tests.faults.failover import cluster
-from tests.faults.felt import run
+from tests.faults.felt import run, ways
 from tests.faults.felt.events import EVENTS, NEEDS_NETWORKS
 from tests.faults.felt.programs import ORDERED, PROGRAMS, TRANSACTIONS, Pace, Program
 from tests.faults.felt.run import Run, Task
@@ -44,6 +44,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--store", choices=["local", "etcd"], default="local", help="of rmqha's controllers")
     parser.add_argument("--names", type=int, choices=[1, 2], default=1,
                         help="broker names, with three replicas each; events hit them in turn")
+    parser.add_argument("--way", choices=ways.WAYS, default=None,
+                        help="the clients use one address, with the files of conf/failover; one broker name")
     parser.add_argument("--event", action="append", choices=list(EVENTS), help="may be repeated; default: switch")
     parser.add_argument("--rounds", type=int, default=3, help="of each event")
     parser.add_argument("--settle", type=float, default=35,
@@ -58,6 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--min-in-sync", type=int, default=2, help="minInSyncReplicas")
     parser.add_argument("--interval", type=int, default=20, help="ms between the sends of a client")
     parser.add_argument("--size", type=int, default=256, help="bytes of a message")
+    parser.add_argument("--send-timeout", type=int, default=0, help="of the clients, in ms; 0: their default, 3,000")
     for whose in ("broker", "controller"):
         parser.add_argument(f"--{whose}-key", action="append", default=[], metavar="KEY=VALUE",
                             help=f"a property of each {whose}; may be repeated")
@@ -81,6 +84,9 @@ def why_not(task: Task) -> str | None:
         reasons.append(why_no_etcd())
     if task.setup.networks:
         reasons.append(cluster.why_not())
+    reasons.append(ways.why_not(task.setup.way))
+    if task.setup.way and (task.setup.is_java or task.setup.names > 1):
+        reasons.append("--way is for one broker name of rmqha")
     return next((reason for reason in reasons if reason), None)
 
 
@@ -90,10 +96,11 @@ def _task(options: argparse.Namespace, folder: Path) -> Task:
     if options.transactions:
         broker_keys.setdefault("transactionCheckInterval", _CHECK_EACH_MS)
     setup = Setup(options.java, options.store, options.names,
-                  options.networks or not NEEDS_NETWORKS.isdisjoint(events), options.min_in_sync, broker_keys,
+                  options.networks or options.way is not None or not NEEDS_NETWORKS.isdisjoint(events),
+                  options.way, options.min_in_sync, broker_keys,
                   dict(key.split("=", 1) for key in options.controller_key))
     return Task(setup, events, options.rounds, tuple(_chosen(options)), folder, options.settle,
-                Pace(options.interval, options.size), options.seed)
+                Pace(options.interval, options.size, options.send_timeout), options.seed)
 
 
 def main() -> int:

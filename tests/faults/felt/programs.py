@@ -111,10 +111,11 @@ def _java_classes(version: str) -> tuple[Path, Path]:
 
 @dataclass(frozen=True)
 class Pace:
-    """The rate and the size of a client's sends."""
+    """The rate and the size of a client's sends, and its time-out for one; 0: its default."""
 
     interval_ms: int = 20
     size: int = 256
+    timeout_ms: int = 0
 
 
 @dataclass
@@ -149,7 +150,8 @@ class Client:
         program = self.program
         interval = _TRANSACTION_INTERVAL_MS if program.mode == "transactions" else self.pace.interval_ms
         options = {"namesrv": self.namesrv, "topic": program.topic, "group": program.group,
-                   "log": str(self.records.file), "interval": str(interval), "size": str(self.pace.size)}
+                   "log": str(self.records.file), "interval": str(interval), "size": str(self.pace.size),
+                   "sendtimeout": str(self.pace.timeout_ms)}
         if program.language == "go":
             return [str(go_program()), *_words("-", options)]
         if program.language == "java":

@@ -85,12 +85,15 @@ class Run:
         time.sleep(self._rng.uniform(1, 8))
         begin, begin_us = time.monotonic(), _now_us()
         with ThreadPoolExecutor(1) as pool:
-            routing = pool.submit(self._routed, master, begin) if event != "none" else None
+            # The route of one address for all replicas does not change.
+            is_routed = event != "none" and self.task.setup.way is None
+            routing = pool.submit(self._routed, master, begin) if is_routed else None
             text = EVENTS[event](self.system, master, self._rng)
             routed_s = routing.result() if routing is not None else None
         time.sleep(max(begin + self.task.settle_s - time.monotonic(), 0))
         self.system.recover(master)
         self.system.wait_name(name)
+        self.system.check_alive()
         self._await_clients()
         window = Window(number + 1, event, text, begin_us, _now_us(),
                         None if routed_s is None else round(routed_s * 1000))

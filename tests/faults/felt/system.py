@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.faults.failover import cluster
 from tests.faults.failover.cluster import BOOT_MS, REPLICAS, Cluster, Plan, Replica
 from tests.faults.felt.programs import QUEUES
+from tests.faults.felt.ways import Lan, Way
 from tests.support import real_rocketmq
 from tests.support.nodes import MIB, NamesrvNode, sync_state
 from tests.support.raw_remoting import RawClient
@@ -33,13 +34,16 @@ class Setup:
     names: int = 1
     # True if each server has its own network.
     networks: bool = False
+    # One address for the clients, of ways.WAYS: each server has its own host then.
+    way: str | None = None
     min_in_sync: int = 2
     broker_keys: dict[str, str] = field(default_factory=dict)
     controller_keys: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         of = f"RocketMQ {real_rocketmq.VERSION_5}" if self.is_java else f"rmqha, controller's store {self.store}"
-        return f"{of}, {self.names} broker name(s)" + (", a network for each server" if self.networks else "")
+        return f"{of}, {self.names} broker name(s)" + (
+            f", one address: {self.way}" if self.way else ", a network for each server" if self.networks else "")
 
     def plan(self) -> Plan:
         """Return the plan of the cluster that is its base."""
@@ -84,6 +88,9 @@ class System(Cluster):
         self.topics = list(topics)
         self.controller_keys = dict(setup.controller_keys)
         self.replicas: list[Server] = []
+        self._way = Way(setup.way, self.folder) if setup.way else None
+        if self._way is not None:
+            self.star = Lan(f"felt{os.getpid()}")
 
     def open(self) -> "System":
         """Start all servers. The first broker of each name becomes its master."""
@@ -99,17 +106,21 @@ class System(Cluster):
 
     def _open_name(self, name: str) -> None:
         controllers = [controller.address for controller in self.controllers]
-        servers = []
+        servers, hosts = [], {}
+        of_the_way = self._way.keys(self.star) if self._way is not None else {}
         for index in range(len(self.replicas), len(self.replicas) + REPLICAS):
             ip, prefix = self._place(f"b{index}")
             keys = {**_DEFAULTS, "namesrvAddr": self.namesrv_address, "minInSyncReplicas": self.setup.min_in_sync,
-                    "mappedFileSizeCommitLog": _FILE_SIZE, **self.setup.broker_keys}
+                    "mappedFileSizeCommitLog": _FILE_SIZE, **of_the_way, **self.setup.broker_keys}
+            hosts[ip] = prefix
             server = Server("java5" if self.setup.is_java else "rmqha", self.folder / f"b{index}", index, ip,
                             controllers, name, prefix=prefix, **keys)
             server.knows(self.topics)
             servers.append(server)
         self.replicas += servers
         self.names.update({server.name: server.node for server in servers})
+        if self._way is not None:
+            self._way.open(hosts)
         servers[0].start(BOOT_MS)
         wait_until(lambda: self.master_of_name(name) is servers[0], BOOT_MS, f"the first broker of {name} is master")
         for server in servers[1:]:
@@ -147,6 +158,18 @@ class System(Cluster):
             return wait_until(is_whole, BOOT_MS)
         except AssertionError:
             raise AssertionError(f"not all replicas of {name} in sync within {BOOT_MS} ms: {state}") from None
+
+    def check_alive(self) -> None:
+        """Raise if a started process has ended on its own."""
+        super().check_alive()
+        if self._way is not None:
+            self._way.check_alive()
+
+    def close(self) -> None:
+        """Kill all processes, and tear down the networks."""
+        if self._way is not None:
+            self._way.close()
+        super().close()
 
     # Events.
 

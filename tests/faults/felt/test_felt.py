@@ -3,17 +3,21 @@
 The long runs are `python -m tests.faults.felt`.
 """
 import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.faults.felt import check, figures, run
+from tests.faults.failover import cluster
+from tests.faults.felt import check, figures, run, ways
 from tests.faults.felt.figures import Figures, Window
 from tests.faults.felt.programs import ORDERED, PROGRAMS, TRANSACTIONS, Client, Pace, Program
 from tests.faults.felt.run import Result, Run, Task
 from tests.faults.felt.system import Setup
 from tests.support import tiers
+from tests.support.sources import ROOT
 
 MS = 1000  # us
 JAVA = PROGRAMS["java4"]
@@ -144,3 +148,24 @@ def test_client_loses_nothing_in_a_switch(name, request):
     ((_window, felt),) = result.table
     assert result.sends[name] > 50 and felt[name].gap_ms > 0 and not felt[name].missing
     assert f"{name} " in run.text_of(task, result)
+
+
+# The other ways: they need a network of their own, so they run in a process of their own.
+
+
+@tiers.in_all
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", ways.WAYS)
+def test_switch_behind_one_address_loses_nothing(way, tmp_path):
+    reason = ways.why_not(way) or cluster.why_not()
+    if reason:
+        pytest.skip(reason)
+    figures_file = tmp_path / "felt.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.felt", "--way", way, "--rounds", "1", "--settle", "3",
+         "--clients", "rmqha", "--folder", str(tmp_path / "files"), "--json", str(figures_file)],
+        cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    result = json.loads(figures_file.read_text("utf-8"))
+    assert result["sends"]["rmqha"] > 50 and not result["violations"] and result["setup"]["way"] == way
+    print(f"{way}: {result['table'][0]['clients']['rmqha']}")

@@ -240,12 +240,14 @@ def two(tmp_path_factory):
 
 
 class Consumer:
-    """A push consumer that counts (broker, queue id, offset); `gate` holds the listener back while it is not set."""
+    """A push consumer that counts (broker, queue id, offset). `gate` holds the listener back while it is not set, which
+    is from the start with `blocked`."""
 
-    def __init__(self, cluster, group, topic, expression="*", **settings):
+    def __init__(self, cluster, group, topic, expression="*", blocked=False, **settings):
         self.cluster, self.group, self.topic = cluster, group, topic
         self.gate = threading.Event()
-        self.gate.set()
+        if not blocked:
+            self.gate.set()
         self.got = Counter()
         self.client = DefaultMQPushConsumer(group, cluster.namesrv, self._consume,
                                             instance_name=f"{group}-{time.monotonic_ns()}", **settings)
@@ -422,8 +424,8 @@ def test_list_shows_state_members_and_unread_messages(two):
 def test_list_counts_what_a_member_has_not_stored_an_offset_for(two, monkeypatch):
     two.ok("group", "create", "blocked")
     two.send("blocked", 1)
-    with Consumer(two, "blocked", "blocked", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET) as consumer:
-        consumer.gate.clear()
+    with Consumer(two, "blocked", "blocked", blocked=True,
+                  consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET):
         wait_until(lambda: two.json("group", "list", "blocked")[0]["members"] == 1, 60_000)
         row, detail = two.json("group", "list", "blocked")[0], two.json("group", "describe", "blocked")
         assert two.committed("blocked", "blocked") == [-1] * 4

@@ -33,6 +33,7 @@ var (
 	logFile  = flag.String("log", "", "file of the records")
 	interval = flag.Int("interval", 20, "ms between the beginnings of two sends")
 	size     = flag.Int("size", 256, "bytes of a body")
+	timeout  = flag.Int("sendtimeout", 0, "ms; 0: the client's default")
 )
 
 // journal writes one line per record.
@@ -99,7 +100,7 @@ func produce(sender rocketmq.Producer, records *journal, stop <-chan struct{}) {
 		begin := time.Now()
 		body := fmt.Sprintf("%0*d", digits, number)
 		body += strings.Repeat(".", *size-len(body))
-		result, err := sender.SendSync(context.Background(), primitive.NewMessage(*topic, []byte(body)))
+		result, err := send(sender, primitive.NewMessage(*topic, []byte(body)))
 		record := map[string]any{"send": number, "at": begin.UnixMicro(), "us": time.Since(begin).Microseconds()}
 		if err != nil {
 			record["error"] = err.Error()
@@ -117,6 +118,16 @@ func produce(sender rocketmq.Producer, records *journal, stop <-chan struct{}) {
 		case <-time.After(time.Until(begin.Add(time.Duration(*interval) * time.Millisecond))):
 		}
 	}
+}
+
+// send uses a context: 2.1.2 sends with a time-out of 3 s whatever WithSendMsgTimeout says.
+func send(sender rocketmq.Producer, message *primitive.Message) (*primitive.SendResult, error) {
+	if *timeout == 0 {
+		return sender.SendSync(context.Background(), message)
+	}
+	limited, cancel := context.WithTimeout(context.Background(), time.Duration(*timeout)*time.Millisecond)
+	defer cancel()
+	return sender.SendSync(limited, message)
 }
 
 func check(err error) {

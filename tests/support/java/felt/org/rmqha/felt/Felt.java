@@ -61,6 +61,10 @@ public final class Felt {
         startConsumer();
         DefaultMQProducer producer = producer();
         producer.setNamesrvAddr(options.get("namesrv"));
+        int timeoutMs = Integer.parseInt(options.get("sendtimeout"));
+        if (timeoutMs > 0) {
+            producer.setSendMsgTimeout(timeoutMs);
+        }
         producer.start();
         producer.getDefaultMQProducerImpl().registerSendMessageHook(new CountTries());
         Thread sending = new Thread(() -> produce(producer), "sending");
