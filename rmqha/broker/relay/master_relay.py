@@ -125,7 +125,7 @@ class UpstreamClient(RemotingClient):
         super().__init__(config)
         self.io = IoThread("MasterRelaySelector_1", self, config.clientChannelMaxIdleTimeSeconds)
         self.io.express_lane = AnswerLane(ask_client)
-        # So often unanswered requests are looked at.
+        # How often it checks for requests that a former master has not answered.
         self.io.tick_ms = _TICK_MS
         self.on_ticked: Callable[[], None] = lambda: None
 

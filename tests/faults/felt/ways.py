@@ -78,7 +78,7 @@ class Lan(Star):
 
 
 class Way:
-    """What gives the clients one address: the properties that the replicas need, and the programs beside them."""
+    """The means to give clients one address: the properties that the replicas need, and the programs beside them."""
 
     def __init__(self, way: str, folder: Path):
         self.way, self._folder = way, folder
