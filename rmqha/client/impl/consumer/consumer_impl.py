@@ -6,7 +6,7 @@ from rmqha.client.consumer.consumer_config import ConsumerConfig
 from rmqha.client.consumer.offset_stores import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.hooks import FilterMessageHook
-from rmqha.client.impl.consumer.pulling import ConsumerHooks, PullAPIWrapper
+from rmqha.client.impl.consumer.pulling import ConsumerHooks, PullAPIWrapper, PullRetries
 from rmqha.client.impl.consumer.rebalance import RebalanceImpl
 from rmqha.client.impl.mq_client_instance import FindInstance, MQClientInstance
 from rmqha.client.life import ServiceState
@@ -57,9 +57,10 @@ class ConsumerImpl:
         self.consumer_start_timestamp = util_all.current_time_millis()
         self.service_state = ServiceState.CREATE_JUST  # guarded by _state_lock
         self._state_lock = threading.RLock()
-        # start() sets these three.
+        # start() sets these four.
         self.mq_client_factory: MQClientInstance = None  # type: ignore[assignment]
         self.pull_api_wrapper: PullAPIWrapper = None  # type: ignore[assignment]  # as above
+        self.pull_retries: PullRetries = None  # type: ignore[assignment]  # as above
         self.offset_store: RemoteBrokerOffsetStore | LocalFileOffsetStore = None  # type: ignore[assignment]  # as above
 
     def start(self) -> None:
@@ -89,6 +90,7 @@ class ConsumerImpl:
         self.pull_api_wrapper = PullAPIWrapper(factory.mq_client_api_impl, factory.routes, group, config.unit_mode)
         self.pull_api_wrapper.filter_message_hook_list = self.filter_message_hook_list
         self.pull_api_wrapper.keep_bad_bodies = getattr(config, "keep_bad_bodies", False)
+        self.pull_retries = PullRetries(self.pull_api_wrapper, factory.routes)
         if config.message_model is MessageModel.BROADCASTING:
             self.offset_store = LocalFileOffsetStore(factory.client_id, group)
         else:

@@ -386,6 +386,12 @@ class DefaultLitePullConsumerImpl(ConsumerImpl):
         """Run the task of a queue again after a delay."""
         self._scheduler.schedule(task.run, delay_ms)
 
+    def run_after_failure(self, task: "PullTaskImpl", error: Exception) -> None:
+        """Run the task of a queue again after its pull failed."""
+        self.pull_retries.repeat(
+            task.message_queue, error, task.run, self.config.pull_time_delay_mills_when_exception,
+            self._scheduler.schedule)
+
     def subscription_of(self, topic: str) -> SubscriptionData:
         """Return the subscription to a topic."""
         if self._subscription_type == _SUBSCRIBE:
@@ -530,6 +536,7 @@ class PullTaskImpl:
         if self.cancelled:
             return
         log.error("An error occurred in pull message process. %s: %s", self.message_queue, error)
-        is_flow_control = isinstance(error, MQBrokerException) and error.response_code == response_code.FLOW_CONTROL
-        self._impl.run_later(self, PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL if is_flow_control
-                             else self._impl.config.pull_time_delay_mills_when_exception)
+        if isinstance(error, MQBrokerException) and error.response_code == response_code.FLOW_CONTROL:
+            self._impl.run_later(self, PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL)
+        else:
+            self._impl.run_after_failure(self, error)

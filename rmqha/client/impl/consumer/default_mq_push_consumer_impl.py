@@ -239,7 +239,7 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
                 CONSUMER_TIMEOUT_MILLIS_WHEN_SUSPEND, _PushPullCallback(self, pull_request, subscription))
         except (MQClientException, MQBrokerException, RemotingException) as error:
             log.error("pullKernelImpl exception: %s", error)
-            self._execute_pull_request_later_after_exception(pull_request)
+            self._repeat(pull_request, error)
 
     # ---- answers to pulls, on the remoting client's threads
 
@@ -309,7 +309,12 @@ class DefaultMQPushConsumerImpl(ConsumerImpl):
         if isinstance(error, MQBrokerException) and error.response_code == response_code.FLOW_CONTROL:
             self.execute_pull_request_later(pull_request, PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL)
         else:
-            self._execute_pull_request_later_after_exception(pull_request)
+            self._repeat(pull_request, error)
+
+    def _repeat(self, pull_request: PullRequest, error: Exception) -> None:
+        self.pull_retries.repeat(
+            pull_request.message_queue, error, lambda: self.execute_pull_request_immediately(pull_request),
+            self.config.pull_time_delay_mills_when_exception, self.execute_task_later)
 
     def execute_pull_request_later(self, pull_request: PullRequest, delay_ms: float) -> None:
         """Queue a pull request after a delay."""

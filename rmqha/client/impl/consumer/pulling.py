@@ -1,6 +1,7 @@
 """Pulling of messages: the choice of the broker, the pulling thread, and the processing of the answer.
 
 - `PullAPIWrapper`: chooses the broker to pull from, and processes its answer.
+- `PullRetries`: decides when a failed pull is repeated.
 - `PullMessageService`: the thread that pulls.
 - `ConsumerHooks`: the hooks around the calls of a consumer's listener.
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from rmqha.client.client_config import ClientConfig
 from rmqha.client.consumer.listeners import ConsumeReturnType
-from rmqha.client.exception import MQClientException
+from rmqha.client.exception import MQBrokerException, MQClientException
 from rmqha.client.hooks import ConsumeMessageContext, ConsumeMessageHook, FilterMessageContext, FilterMessageHook
 from rmqha.client.impl.client_routes import ClientRoutes, MQConsumerInner
 from rmqha.client.impl.consumer.process_queue import PullRequest
@@ -26,10 +27,12 @@ from rmqha.common.compression import MOST_IN_ALL, BodyBudget
 from rmqha.common.message import message_const, message_decoder
 from rmqha.common.message import message_decoder as message_client_id_setter
 from rmqha.common.message.message import MessageExt, MessageQueue
+from rmqha.common.protocol import response_code
 from rmqha.common.protocol.client_headers import PullMessageRequestHeader
 from rmqha.common.service_thread import ServiceThread
 from rmqha.common.subscriptions import SubscriptionData
 from rmqha.common.threads import ScheduledService
+from rmqha.remoting.exception import RemotingException
 
 if TYPE_CHECKING:
     from rmqha.client.impl.mq_client_api_impl import MQClientAPIImpl
@@ -56,6 +59,7 @@ class PullAPIWrapper:
         self.unit_mode = unit_mode
         # Queue -> broker id; changed only by single assignments
         self._pull_from_which_node_table: dict[MessageQueue, int] = {}
+        self._pulled_from: dict[MessageQueue, str] = {}  # queue -> address; likewise
         # True: always pull from default_broker_id
         self.connect_broker_by_user = False
         self.default_broker_id = mix_all.MASTER_ID
@@ -157,6 +161,7 @@ class PullAPIWrapper:
     ) -> PullResultExt | None:
         """Pull; without a callback, wait for the result, which is not decoded yet."""
         broker = self._find_broker(mq)
+        self._pulled_from[mq] = broker.broker_addr
         if not subscriptions.is_tag_type(expression) and broker.broker_version < FIRST_VERSION_WITH_EXPRESSIONS:
             raise MQClientException(f"The broker[{mq.brokerName}, {broker.broker_version}] does not upgrade to support "
                                     f"for filter message by {expression}")
@@ -191,12 +196,84 @@ class PullAPIWrapper:
             raise MQClientException(f"The broker[{mq.brokerName}] not exist")
         return broker
 
+    def is_moved(self, mq: MessageQueue) -> bool:
+        """Return True if the next pull of this queue goes to another broker than the previous one."""
+        broker = self._routes.find_broker_address_in_subscribe(
+            mq.brokerName, self.recalculate_pull_from_which_node(mq), only_this_broker=False)
+        return broker is not None and broker.broker_addr != self._pulled_from.get(mq)
+
     def recalculate_pull_from_which_node(self, mq: MessageQueue) -> int:
         """Return the id of the broker to pull a queue from: the one that the last answer recommends, else the master.
         """
         if self.connect_broker_by_user:
             return self.default_broker_id
         return self._pull_from_which_node_table.get(mq, mix_all.MASTER_ID)
+
+
+_FIRST_PAUSE_MS = 20
+_CALM_MS = 10_000
+
+
+class PullRetries:
+    """The failed pulls of a consumer, until they are repeated.
+
+    Differs: after a failure that ends if another replica becomes the master, a consumer asks for the route, repeatedly
+    and with growing pauses (20 ms, 40 ms, ...), and pulls as soon as the route names another broker. A consumer of 4.9
+    pulls from the broker of its cached route again, for up to 30 s.
+    """
+
+    def __init__(self, pulls: PullAPIWrapper, routes: ClientRoutes) -> None:
+        self._pulls = pulls
+        self._routes = routes
+        # Broker name -> (the next time to ask, the pause after that); owned by the thread that runs the tasks
+        self._asks: dict[str, tuple[int, int]] = {}
+
+    def repeat(
+        self, mq: MessageQueue, error: Exception, pull: Callable[[], None], delay_ms: float,
+        later: Callable[[Callable[[], None], float], None],
+    ) -> None:
+        """Call `pull` once: after `delay_ms`, or as soon as the queue is to be pulled from another broker.
+
+        `later` runs a task on the consumer's scheduling thread.
+        """
+        if self._may_move(mq, error):
+            end_ns = time.monotonic_ns() + int(delay_ms * 1e6)
+            later(lambda: self._check(mq, pull, end_ns, later), 0)
+        else:
+            later(pull, delay_ms)
+
+    def _may_move(self, mq: MessageQueue, error: Exception) -> bool:
+        if isinstance(error, MQBrokerException) and error.response_code != response_code.SERVICE_NOT_AVAILABLE:
+            return False
+        return len(self._routes.broker_addr_table.get(mq.brokerName, {})) > 1
+
+    def _check(
+        self, mq: MessageQueue, pull: Callable[[], None], end_ns: int,
+        later: Callable[[Callable[[], None], float], None],
+    ) -> None:
+        if not self._pulls.is_moved(mq):
+            self._ask(mq)
+        now_ns = time.monotonic_ns()
+        if self._pulls.is_moved(mq) or now_ns >= end_ns:
+            pull()
+        else:
+            next_ns = min(self._asks[mq.brokerName][0], end_ns)
+            later(lambda: self._check(mq, pull, end_ns, later), max(0, next_ns - now_ns) / 1e6)
+
+    def _ask(self, mq: MessageQueue) -> None:
+        """Ask for the route, unless it was just asked for because of another queue."""
+        now_ns = time.monotonic_ns()
+        next_ns, pause_ms = self._asks.get(mq.brokerName, (0, 0))
+        if now_ns < next_ns:
+            return
+        if now_ns > next_ns + _CALM_MS * 1_000_000:
+            pause_ms = _FIRST_PAUSE_MS
+        try:
+            self._routes.update_topic_route_info_from_name_server(mq.topic)
+        except (RemotingException, MQClientException) as error:
+            log.warning("failed to get a new route of topic %s: %s", mq.topic, error)
+        self._asks[mq.brokerName] = (
+            time.monotonic_ns() + pause_ms * 1_000_000, min(2 * pause_ms, _CALM_MS // 2))
 
 
 IDLE_WAIT_MS = 5_000
