@@ -151,7 +151,7 @@ class CommitLogRecovery:
         if limited:
             dispatched = max((self._table.recovery_of(queue).dispatched_before for queue in self._table.all_queues()),
                              default=-1)
-            self._dispatch_again(files[index].file_from_offset, min(end, dispatched))
+            self._dispatch_again(files[index:], min(end, dispatched))
         elif end < walked:
             # The queues got the units of the records that are cut off.
             max_phy_offset_of_consume_queue = max(max_phy_offset_of_consume_queue, walked)
@@ -231,15 +231,30 @@ class CommitLogRecovery:
         at = torn_at_the_end(mapped_file.slice_byte_buffer(), end - start)
         return start + at if at >= 0 else -1
 
-    def _dispatch_again(self, start: int, end: int) -> None:
-        """Dispatch the records from `start` to `end` that lack units or keys. `end` is at most the offset up to which
+    def _dispatch_again(self, files: list[MappedFile], end: int) -> None:
+        """Dispatch the records of `files` before `end` that lack units or keys. `end` is at most the offset up to which
         records had units before the stop. With enableAutoSwitchHA, later records are possibly not confirmed yet, and
         might still be cut off."""
-        is_dispatched = self._is_dispatched(0)
-        for request in self.commit_log.walk_records(start, end):
-            behind = request.commit_log_offset + request.msg_size
-            if not is_dispatched(request.topic.encode(), request.queue_id, request.consume_queue_offset, behind):
-                self._dispatch_record(request)
+        with WorkAhead("RecoverCommitLogThread_", usable_cores() - 1) as work:
+            for mapped_file in files:
+                if mapped_file.file_from_offset >= end or not self._dispatch_file_again(mapped_file, end, work):
+                    return
+
+    def _dispatch_file_again(self, mapped_file: MappedFile, end: int, work: WorkAhead) -> bool:
+        """Dispatch the records of one file as `_dispatch_again` does; return False at a bad record."""
+        buffer = mapped_file.slice_byte_buffer()
+        stop = min(end - mapped_file.file_from_offset, self.commit_log.mapped_file_size)
+        dispatch_good_records = self._good_records_walk(mapped_file, stop, False, True, work)
+        position = 0
+        while position < stop and (position := dispatch_good_records(position)) < stop:
+            request = self.commit_log.check_message_and_return_size(buffer, position, read_body=False)
+            if not request.success:
+                return False
+            if request.msg_size == 0:
+                return True
+            self._dispatch_record(request)
+            position += request.msg_size
+        return True
 
     def _dispatch_record(self, request: DispatchRequest) -> None:
         if not self._config.duplicationEnable or request.commit_log_offset < self.commit_log.confirm_offset:
@@ -284,7 +299,7 @@ class CommitLogRecovery:
         check_crc = self._config.checkCRCOnRecover
         file_from_offset = mapped_file.file_from_offset
         buffer, position, size = mapped_file.slice_byte_buffer(), 0, self.commit_log.mapped_file_size
-        walk_good_records = self._good_records_walk(mapped_file, check_crc, dispatch, work)
+        walk_good_records = self._good_records_walk(mapped_file, size, check_crc, dispatch, work)
         while position < size:
             if begun is None:
                 position = walk_good_records(position)
@@ -310,13 +325,13 @@ class CommitLogRecovery:
                 self._dispatch_record(request)
         return position, False
 
-    def _good_records_walk(self, mapped_file: MappedFile, check_crc: bool, dispatch: bool,
+    def _good_records_walk(self, mapped_file: MappedFile, size: int, check_crc: bool, dispatch: bool,
                            work: WorkAhead) -> Callable[[int], int]:
         """Return a function that processes good records, from a position to the first record that needs a closer check.
 
-        The function takes that position and returns the position of this record.
+        The function takes that position and returns the position of this record. It ignores what follows `size` bytes.
         """
-        buffer, size = mapped_file.slice_byte_buffer(), self.commit_log.mapped_file_size
+        buffer = mapped_file.slice_byte_buffer()
         file_from_offset = mapped_file.file_from_offset
         if self._dispatcher.takes_spans() if dispatch else bulk.is_compiled():
             if dispatch or self._queues_have_files():

@@ -104,6 +104,8 @@ def _compare(rng: random.Random, fast: str, plain: str, clean: float, counts: tu
         keys |= {"enableLmq": True, "enableMultiDispatch": True}
     if rng.random() < 0.3:
         keys["brokerRole"] = BrokerRole.SLAVE
+    if rng.random() < 0.3:
+        keys["enableAutoSwitchHA"] = True
     maker.add(rng.choice(counts))
     with scratch() as root:
         write_store(rng, root / "written", maker, rng.random() < clean, **keys)
