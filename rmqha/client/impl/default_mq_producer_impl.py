@@ -454,7 +454,7 @@ class _Tries:
     """One synchronous send, with up to 1 + retry_times_when_send_failed tries, each on another broker if there is one.
 
     Differs: for half a second, the tries of a send do not count if a broker refuses them because the controller is
-    electing a master, or if no connection to a master that has slaves is made.
+    electing a master, or if the connection to a master that has slaves is refused or lost.
 
     Java: org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl#sendDefaultImpl (4.9.8)
     """

@@ -105,12 +105,13 @@ class MasterSearch:
     def may_try_again(self, broker_name: str, refused: str | None, error: Exception) -> bool:
         """Return True if a send that failed with `error` may be tried again beyond its tries, until time is up.
 
-        It may if the broker says that it may soon accept messages, or if no connection was made to a master that has
-        slaves: `refused` may be an address that moves with the master (see masterAddress). Ask for the route until it
-        has a master; pause if that is still `refused`.
+        It may if the broker says that it may soon accept messages, or if the connection to a master that has slaves was
+        refused or lost: `refused` may be an address that moves with the master (see masterAddress). Ask for the route
+        until it has a master; pause if that is still `refused`.
         """
         replicas = self._routes.broker_addr_table.get(broker_name, {})
-        if not is_soon_over(error) and not (isinstance(error, RemotingConnectException) and len(replicas) > 1):
+        is_lost = isinstance(error, RemotingConnectException | RemotingSendRequestException)
+        if not is_soon_over(error) and not (is_lost and len(replicas) > 1):
             return False
         while time.monotonic_ns() < self._deadline_ns:
             self.ask()
