@@ -251,29 +251,31 @@ class PullRetries:
         self, mq: MessageQueue, pull: Callable[[], None], end_ns: int,
         later: Callable[[Callable[[], None], float], None],
     ) -> None:
-        if not self._pulls.is_moved(mq):
-            self._ask(mq)
+        if self._pulls.is_moved(mq):
+            pull()
+            return
+        next_ns = self._ask(mq)
         now_ns = time.monotonic_ns()
         if self._pulls.is_moved(mq) or now_ns >= end_ns:
             pull()
         else:
-            next_ns = min(self._asks[mq.brokerName][0], end_ns)
-            later(lambda: self._check(mq, pull, end_ns, later), max(0, next_ns - now_ns) / 1e6)
+            later(lambda: self._check(mq, pull, end_ns, later), max(0, min(next_ns, end_ns) - now_ns) / 1e6)
 
-    def _ask(self, mq: MessageQueue) -> None:
-        """Ask for the route, unless it was just asked for because of another queue."""
+    def _ask(self, mq: MessageQueue) -> int:
+        """Ask for the route, unless it was just asked for because of another queue; return when to ask again."""
         now_ns = time.monotonic_ns()
         next_ns, pause_ms = self._asks.get(mq.brokerName, (0, 0))
         if now_ns < next_ns:
-            return
+            return next_ns
         if now_ns > next_ns + _CALM_MS * 1_000_000:
             pause_ms = _FIRST_PAUSE_MS
         try:
             self._routes.update_topic_route_info_from_name_server(mq.topic)
         except (RemotingException, MQClientException) as error:
             log.warning("failed to get a new route of topic %s: %s", mq.topic, error)
-        self._asks[mq.brokerName] = (
-            time.monotonic_ns() + pause_ms * 1_000_000, min(2 * pause_ms, _CALM_MS // 2))
+        next_ns = time.monotonic_ns() + pause_ms * 1_000_000
+        self._asks[mq.brokerName] = next_ns, min(2 * pause_ms, _CALM_MS // 2)
+        return next_ns
 
 
 IDLE_WAIT_MS = 5_000
