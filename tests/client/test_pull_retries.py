@@ -159,9 +159,10 @@ def test_queues_of_a_broker_ask_once(setting):
     assert setting.pulled == [1_000] * len(QUEUES)
 
 
-def test_failing_name_server_is_asked_no_more_often(setting):
+@pytest.mark.parametrize("error", [MQClientException("no route"), ValueError("an answer that is no route")])
+def test_failing_name_server_is_asked_no_more_often(setting, error):
     def refuse(_now_ms):
-        raise MQClientException("no route")
+        raise error
 
     setting.change.append(refuse)
     setting.fail(RemotingConnectException("old:1"))
