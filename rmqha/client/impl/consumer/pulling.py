@@ -275,7 +275,7 @@ class PullRetries:
             log.warning("failed to get a new route of topic %s: %s", mq.topic, error)
         except Exception:
             # For example, the answer could not be decoded. The queue has to be pulled again all the same.
-            log.exception("failed to get a new route of topic %s", mq.topic)
+            log.exception("route of %s not updated", mq.topic)
         next_ns = time.monotonic_ns() + pause_ms * 1_000_000
         self._asks[mq.brokerName] = next_ns, min(2 * pause_ms, _CALM_MS // 2)
         return next_ns
