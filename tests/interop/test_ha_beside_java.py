@@ -121,7 +121,7 @@ def test_new_slave_holds_the_whole_log_of_a_java_master(filled, make_broker, jav
     assert store_compare.compare_consume_queues(master.store, slave.store) == count
     wait_until(lambda: f'"{WHOLE_HISTORY_TOPIC}"' in slave.config_text("topics.json"), 60_000, "the topic on the slave")
     both = load.part(0, WHOLE_HISTORY_COUNT + 500)
-    assert_all_read(java_driver.pull(namesrv, both, broker_id=1), both)
+    assert_all_read(java_driver.pull_from_slave(namesrv, both), both)
 
 
 @in_long

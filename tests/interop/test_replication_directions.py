@@ -88,4 +88,4 @@ def test_slave_holds_what_the_master_wrote(master_kind, slave_kind, role, make_n
     assert wait_until_equal(master, slave) == primers + COUNT
     assert len(store_compare.segments(slave.commit_log)) >= SEGMENTS
     wait_until(lambda: f'"{TOPIC}"' in slave.config_text("topics.json"), 60_000, "the topic on the slave")
-    assert_all_read(java_driver.pull(namesrv, load, broker_id=1), load)
+    assert_all_read(java_driver.pull_from_slave(namesrv, load), load)

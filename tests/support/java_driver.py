@@ -205,6 +205,20 @@ class JavaDriver:
         """Read each queue completely from the broker with that id; return the same report."""
         return self.submit("pull", namesrv=namesrv, group=group, brokerId=broker_id, **load.fields()).result()
 
+    def pull_from_slave(self, namesrv: str, load: Workload) -> dict:
+        """Read each queue completely from the broker with id 1, repeatedly while it does not know the topic.
+
+        The original clears its topics for a moment when it copies the master's.
+        """
+        def pulled() -> dict | None:
+            try:
+                return self.pull(namesrv, load, broker_id=1)
+            except DriverError as error:
+                if "CODE: 17 " not in str(error):
+                    raise
+                return None
+        return wait_until(pulled, 60_000, "the slave knows the topic")
+
     def query_keys(self, namesrv: str, topic: str, keys: list[str]) -> list[list[int]]:
         """Query by key; return the indices of the messages found for each key (64 at most)."""
         return self.submit("queryKey", namesrv=namesrv, topic=topic, group="interop-query", keys=keys).result()["found"]
