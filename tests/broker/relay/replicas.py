@@ -60,7 +60,7 @@ def replicas(folder: Path, count: int = 2, accounts: str | None = None,
 
     `prepare` is called with each broker before it is initialized.
     """
-    manager = controller(folder / "controller", maxLeaseMillis=3000)
+    manager = controller(folder / "controller", maxLeaseMillis=10_000)
     made: list[BrokerController] = []
     with contextlib.ExitStack() as stack:
         stack.callback(manager.shutdown)
