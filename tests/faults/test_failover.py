@@ -69,7 +69,11 @@ def test_nothing_acknowledged_is_lost_in_a_failover(name, outcomes):
                                                (("ack_before_write",), "ABC"), (("relay_repeats_sends",), "D")])
 def test_planted_failover_fault_is_found(plants, rules, tmp_path):
     stale = 16 if rules == "D" else 0
-    outcome = run_life(Life("kill", Plan(plants=plants), SEED, 12, tmp_path / "life", stale=stale))
+    # A kill finds the relays' fault only while they wait for an answer, so a life may miss it.
+    for seed in (SEED, *((SEED + 1, SEED + 2) if stale else ())):
+        outcome = run_life(Life("kill", Plan(plants=plants), seed, 12, tmp_path / f"life{seed}", stale=stale))
+        if outcome.failure:
+            break
     assert any(f": {rule}: " in outcome.failure for rule in rules), outcome
 
 

@@ -12,6 +12,7 @@ def test_each_order_is_charged(shop, billing, eventually, count):
 
 def test_order_that_arrives_twice_is_charged_once(shop, billing, eventually):
     shop.place("ada", "o-1", 100)
+    eventually(lambda: billing.charged)
     shop.place("ada", "o-1", 999)
     shop.place("ada", "o-2", 5)
     eventually(lambda: len(billing.charged) == 2)
