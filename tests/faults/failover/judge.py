@@ -183,26 +183,30 @@ class Judge:
         A relay may pass a request on whose producer has ended already. A check during which the logs grow finds too
         much or too little, so it is done again.
         """
+        acknowledged = len(self._traffic.acks)
         for _ in range(_CLOSING_CHECKS):
             end = wait_until(self._looked_to_the_end, _SETTLE_MS, "all logs have the same end, of a complete record")
             try:
-                self._check_to(end)
+                self._check_to(end, acknowledged)
             except AssertionError:
                 if self._is_end(end):
                     raise
             else:
                 if self._is_end(end):
-                    return (f"{len(self._traffic.acks)} acknowledged, {len(self.records)} stored, log {end}, "
+                    return (f"{acknowledged} acknowledged, {len(self.records)} stored, log {end}, "
                             f"epochs {self.epochs}")
         raise Violation(f"B: the logs still grow after the load, beyond {end}")
 
     def _is_end(self, end: int) -> bool:
         return all(replica.told_end() == end for replica in self._cluster.replicas)
 
-    def _check_to(self, end: int) -> None:
-        """Check the logs and queues of all replicas up to `end`, which is the end of all logs."""
+    def _check_to(self, end: int, acknowledged: int) -> None:
+        """Check the logs and queues of all replicas up to `end`, which is the end of all logs.
+
+        `acknowledged`: the number of acknowledgements when the load ended.
+        """
         replicas = self._cluster.replicas
-        if self._taken != len(self._traffic.acks):
+        if not self._taken == acknowledged == len(self._traffic.acks):
             raise Violation("A: acknowledged without load")
         for replica in replicas[1:]:
             try:
